@@ -36,6 +36,9 @@
 
 namespace foresay::kernels::cuda {
 
+class ExpertsWorkspace;
+class Mixture;
+
 // Rows of one launch of the decode kernel that share one reading of the weights.
 inline constexpr int kDecodeTile = 16;
 
@@ -75,6 +78,9 @@ public:
     bool attend(const AttendCall& call);
     // The sum of a branch and the residual stream, likewise.
     bool add_rows(const AddRowsCall& call);
+    // A mixture of experts, likewise; x: [rows, D]. Where the steps turn out not to be whole layers, flush() launches
+    // it between the others.
+    bool mixture(const Mixture& mixture, std::int32_t rows, float* x, const ExpertsWorkspace& workspace);
 
     struct State;
     State* state() const { return state_.get(); }

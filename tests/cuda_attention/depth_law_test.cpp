@@ -101,7 +101,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DepthLaw,
                          testing::Values(Case{8, 2, 128, kernels::KvFormat::f16},
                                          Case{8, 2, 128, kernels::KvFormat::q8}, Case{4, 2, 64, kernels::KvFormat::f16},
                                          Case{6, 2, 64, kernels::KvFormat::q8},
-                                         Case{7, 1, 96, kernels::KvFormat::f16}));
+                                         Case{7, 1, 96, kernels::KvFormat::f16},
+                                         Case{4, 2, 256, kernels::KvFormat::f16},
+                                         Case{4, 1, 192, kernels::KvFormat::q8}));
 
 }  // namespace
 }  // namespace foresay::test

@@ -99,5 +99,92 @@ TEST(PanelFormat, FloatCodesBecomeFloat16) {
     }
 }
 
+// A mixture as published models have it.
+struct Experts {
+    const char* name;
+    QuantType dense, expert;
+    std::int32_t width, ff, experts, used;
+};
+constexpr Experts kMixtures[] = {{"qwen3-30b-a3b", QuantType::q4_k, QuantType::q4_k, 2048, 768, 128, 8},
+                                 {"gpt-oss-20b", QuantType::q8_0, QuantType::mxfp4, 2880, 2880, 32, 4},
+                                 {"gpt-oss-20b", QuantType::q8_0, QuantType::q8_0, 2880, 2880, 32, 4}};
+
+MixtureConstants constants_of(const Experts& of) {
+    static const float weight = 0.0f;
+    MixtureConstants constants;
+    constants.router.width = constants.combine.width = of.width;
+    constants.router.experts = of.experts;
+    constants.router.used = constants.combine.used = of.used;
+    constants.router.norm.weight = constants.router.expert_norm.weight = &weight;
+    const auto products = [&](std::int32_t inputs, std::int32_t rows) {
+        ProductsCall call;
+        call.quant_type = of.expert;
+        call.inputs = inputs;
+        call.rows = rows;
+        call.used = of.used;
+        call.experts = of.experts;
+        call.panel_count = (rows + 31) / 32;
+        call.blocks = (inputs + block_format(of.expert).inputs - 1) / block_format(of.expert).inputs;
+        return call;
+    };
+    constants.in = products(of.width, 2 * of.ff);
+    constants.out = products(of.ff, of.width);
+    return constants;
+}
+
+// Experts share a thread block's memory with the ring.
+TEST(GemvPlan, ExpertsOfUpToEightRowsFit) {
+    for (const Experts& of : kMixtures) {
+        const MixtureConstants constants = constants_of(of);
+        for (int rows = 1; rows <= 8; ++rows) {
+            SCOPED_TRACE(testing::Message() << of.name << ", " << info(of.expert).name << ", " << rows << " rows");
+            std::vector<GemvOp> ops = layer(of.dense);
+            GemvPlan plan;
+            ASSERT_TRUE(plan_mixture_step(constants, of.dense, rows, gemv_warps(of.dense), plan.mixture));
+            const MixturePlan& mixture = plan.mixture;
+            for (const MixtureProducts& products : {mixture.in, mixture.out}) {
+                EXPECT_LE(products.groups * products.warps, gemv_warps(of.dense));
+                EXPECT_LE(mixture.work_at + products.groups * products.plan.shared_bytes, mixture.shared_bytes);
+                EXPECT_GE(products.plan.stages, 2);
+            }
+            ASSERT_TRUE(plan_gemv(of.dense, scratch_of(90), 227 * 1024, 132, 1, ops, rows, plan));
+            EXPECT_GE(mixture.shared_at, plan.row_stats_at);
+            EXPECT_LE(mixture.shared_at + mixture.shared_bytes, plan.shared_bytes);
+            EXPECT_LE(plan.shared_bytes, 227 * 1024);
+            // The words that CTAs pass on lie apart.
+            const std::int32_t end = place_mixture_words(constants, rows, 100, plan.mixture);
+            EXPECT_GE(mixture.scores, 100);
+            EXPECT_GE(mixture.stats - mixture.scores, rows * of.experts);
+            EXPECT_GE(mixture.ff - mixture.stats, rows);
+            EXPECT_EQ(mixture.out_rows - mixture.ff, rows * of.used * of.ff);
+            EXPECT_EQ(end - mixture.out_rows, rows * of.used * of.width);
+        }
+    }
+}
+
+TEST(GemvPlan, OtherExpertsAreLaunched) {
+    const Experts& of = kMixtures[2];
+    const auto fits = [&](const MixtureConstants& constants, QuantType dense, std::int32_t rows) {
+        MixturePlan plan;
+        return plan_mixture_step(constants, dense, rows, gemv_warps(dense), plan);
+    };
+    const float weight = 0.0f;
+    MixtureConstants constants = constants_of(of);
+    EXPECT_TRUE(fits(constants, of.dense, 1));
+    EXPECT_FALSE(fits(constants, QuantType::q4_0, 1)) << "the kernel of Q4_0 has no code for MXFP4";
+    EXPECT_FALSE(fits(constants, of.dense, kMixtureRows + 1));
+    constants.combine.keep_branch = true;
+    EXPECT_FALSE(fits(constants, of.dense, 1)) << "the branch is another step's";
+    constants = constants_of(of);
+    constants.combine.post_norm.weight = &weight;
+    EXPECT_FALSE(fits(constants, of.dense, 1)) << "a post norm needs whole rows";
+    constants = constants_of(of);
+    constants.router.norm.layer = true;
+    EXPECT_FALSE(fits(constants, of.dense, 1)) << "LayerNorm";
+    constants = constants_of(of);
+    constants.router.used = constants.in.used = constants.out.used = 16;
+    EXPECT_FALSE(fits(constants, of.dense, 5)) << "more slots than the lists hold";
+}
+
 }  // namespace
 }  // namespace foresay::kernels::cuda

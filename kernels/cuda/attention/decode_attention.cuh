@@ -462,9 +462,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         const Group group;
         const UnitDescriptor& unit = memory.units().of[0];
         const AttendCall& c = memory.call();
-        // K of this forward that the unit itself finishes: the first block is loaded at once, after that.
-        const bool later = written.value == Written::before && unit.has_new_kv && c.raw != nullptr;
-        if (unit.number >= 0 && !later) {
+        if (unit.number >= 0) {
             runs.template load<written.value>(c, unit, unit.first_block, group.warp, group.lane);
         }
         return unit.number >= 0;
@@ -501,12 +499,21 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         return true;
     };
     // Now the rest of the first block: positions of this forward, after they are written where that is left to us.
+    bool stored = false;  // the queries of the first unit
     if (some) {
-        if (put_new_kv(0) && memory.call().raw != nullptr) {
-            load_first(std::integral_constant<Written, Written::ever>());
-        } else {
-            load_first(std::integral_constant<Written, Written::now>());
+        if constexpr (!kSpecial) {
+            const AttendCall& c = memory.call();
+            if (c.raw != nullptr && memory.units().of[0].has_new_kv) {
+                // Heads and queries at once, by different warps where there are enough.
+                const AttendLayer& layer_here = memory.units().layer;
+                finish_heads<Form, kWidth, kFormat>(c, memory.units().of[0], layer_here.q_norm, layer_here.k_norm,
+                                                    memory.shared(), Group());
+                Group().meet();
+                stored = true;
+            }
         }
+        if (!stored) put_new_kv(0);
+        load_first(std::integral_constant<Written, Written::now>());
     }
 #pragma unroll 1
     for (int current = 0, first = 1; some; current ^= 1, first = 0) {
@@ -527,13 +534,17 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         if (here().first_block + 1 == here().end_block) find_next();
         const auto with_columns = [&](auto columns) {
             constexpr int kColumns = columns;
-            if (!kSpecial && memory.call().raw != nullptr) {
-                store_finished_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.units().layer.q_norm,
-                                                               memory.shared(), Group());
-            } else {
-                store_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(), Group().thread());
+            if (!stored) {
+                if (!kSpecial && memory.call().raw != nullptr) {
+                    store_finished_queries<Form, kWidth, kColumns>(
+                        memory.call(), here().tile, memory.units().layer.q_norm, memory.shared(), Group());
+                } else {
+                    store_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(),
+                                                          Group().thread());
+                }
+                Group().meet();
             }
-            Group().meet();
+            stored = false;
             Softmax<kColumns> state;
             attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
             store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().layer.out,

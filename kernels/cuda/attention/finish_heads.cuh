@@ -121,7 +121,8 @@ __device__ __forceinline__ void store_finished_queries(const AttendCall& c, cons
     }
 }
 
-// Finishes K and V of the forward's own positions of a unit and writes them into the cache.
+// Finishes K and V of the forward's own positions of a unit and writes them into the cache. The last warps begin,
+// because the first ones have the queries (finish_heads()).
 template <int kWidth, KvFormat kFormat, class Group>
 __device__ __noinline__ void store_new_heads(const AttendCall& c, const UnitDescriptor& unit, const float* weight,
                                              const Group& group) {
@@ -129,7 +130,7 @@ __device__ __noinline__ void store_new_heads(const AttendCall& c, const UnitDesc
     const std::int32_t first = unit.first_block << c.block_shift, end = unit.end_block << c.block_shift;
     const TileState tile = unit.tile.state;
 #pragma unroll 1
-    for (std::int32_t task = group.warp; task < 2 * c.rows; task += group.warps()) {
+    for (std::int32_t task = group.warps() - 1 - group.warp; task < 2 * c.rows; task += group.warps()) {
         const std::int32_t t = task / 2;
         const bool is_value = task % 2 == 1;
         const RowState row = c.batch.rows[t];
@@ -189,6 +190,19 @@ __device__ __noinline__ void store_new_heads(const AttendCall& c, const UnitDesc
             }
         }
     }
+}
+
+// Queries, and K and V, of a unit whose last positions are the forward's own. Not inlined: what is in flight of earlier
+// positions has come by now, and is kept for the time.
+template <class Form, int kWidth, KvFormat kFormat, class Shared, class Group>
+__device__ __noinline__ void finish_heads(const AttendCall& c, const UnitDescriptor& unit, const float* q_norm,
+                                          const float* k_norm, Shared& shared, const Group& group) {
+    if (unit.tile.used() <= 8) {
+        store_finished_queries<Form, kWidth, 1>(c, unit.tile, q_norm, shared, group);
+    } else {
+        store_finished_queries<Form, kWidth, 2>(c, unit.tile, q_norm, shared, group);
+    }
+    store_new_heads<kWidth, kFormat>(c, unit, k_norm, group);
 }
 
 }  // namespace foresay::kernels::cuda::attention

@@ -182,7 +182,10 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
             for (int b = 0; b < B; ++b) {
                 const std::int32_t row = row_of(b);
 #pragma unroll
-                for (int v = 0; v < kVectors; ++v) x[b][v] = load_flagged4(place_of(row, v));
+                for (int v = 0; v < kVectors; ++v) {
+                    // Few rows may lie in shared memory (GemvPlan::stream_at).
+                    x[b][v] = NT == 1 ? load_anywhere4(place_of(row, v)) : load_flagged4(place_of(row, v));
+                }
             }
         };
         if (B > 1 && nt == NT - 1 && r.op.x_flagged) {

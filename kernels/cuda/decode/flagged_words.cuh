@@ -48,6 +48,16 @@ __device__ inline float4 load_flagged4(const void* from) {
     return value;
 }
 
+// The same from any memory.
+__device__ inline float4 load_anywhere4(const void* from) {
+    float4 value;
+    asm volatile("ld.relaxed.gpu.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "l"(from)
+                 : "memory");
+    return value;
+}
+
 // Loads if `wanted`, by a predicate instead of a branch, so that several loads can be in flight.
 __device__ inline void load_flagged4_if(float4& value, bool wanted, const void* from) {
     asm volatile(

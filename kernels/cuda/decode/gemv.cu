@@ -112,8 +112,8 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
     }
 }
 
-// Shared memory: header, ring, rows 8 to 15 of the activations, panel sums, row statistics. The ring gets what the
-// others leave. False: that is less than `least_slots` slots.
+// Shared memory: header, ring, rows 8 to 15 of the activations, panel sums, row statistics, residual stream, experts.
+// The ring gets what the others leave. False: that is less than `least_slots` slots.
 bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_budget, int least_slots, bool attends,
                   int rows, GemvPlan& plan) {
     const int warps = gemv_warps(quant_type);
@@ -129,7 +129,8 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     const int row_stats_bytes = warps * 32 * 4;
     // Attention and panel sums use the same memory, in different steps.
     const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
-    const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes + 3 * 128;
+    const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes +
+                      plan.stream_bytes + plan.mixture.shared_bytes + 3 * 128;
     const int slot_bytes = chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
     plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
     if (plan.ring_slots < std::max(1, least_slots)) return false;
@@ -143,6 +144,8 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     plan.upper_rows_at = take(warps * plan.upper_rows_bytes);
     plan.sums_at = take(sums_room);
     plan.row_stats_at = take(row_stats_bytes);
+    plan.stream_at = take(plan.stream_bytes);
+    plan.mixture.shared_at = take(plan.mixture.shared_bytes);
     plan.shared_bytes = at;
     return true;
 }

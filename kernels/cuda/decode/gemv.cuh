@@ -45,6 +45,7 @@
 #include "kernels/cuda/decode/multiply.cuh"
 #include "kernels/cuda/decode/row_steps.cuh"
 #include "kernels/cuda/decode/split_k_epilogue.cuh"
+#include "kernels/cuda/experts/mixture_step.cuh"
 
 namespace foresay::kernels::cuda {
 
@@ -217,8 +218,9 @@ __device__ __forceinline__ void multiply_cta_share(const Args& args, char* share
         if (share.idle()) return;
         PanelSums<kWarps>(shared, plan, args.rows, CopyRing<E, NT, Args>::resumed(args, shared).panels_summed())
             .all_read();
-        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, share.first,
-                share.count, args.rows, plan, shared);
+        const float* x = op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer);
+        if (NT == 1 && op.x_resident) x = reinterpret_cast<const float*>(shared + plan.stream_at);
+        in.load(op, x, args.step[s].norm, share.first, share.count, args.rows, plan, shared);
     }
     auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
     PanelSums<kWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
@@ -284,6 +286,10 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                 reinterpret_cast<const std::uint32_t*>(args.attends)[i];
         }
     }
+    if constexpr (Args::kMixes) {
+        if (threadIdx.x == 0)
+            MixtureLists::at(shared_address(shared + args.plan.mixture.shared_at)).plan = args.plan.mixture;
+    }
     CtaShare::start(args, shared);
     __syncthreads();
     if (warp == kWarps) {
@@ -320,19 +326,41 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                     multiplier_barrier<kWarps>();
                     if (threadIdx.x == 0) arrive(counters + kAttendArrivals);
                 }
-            } else if (op.kind == OpKind::add_rows) {
+            } else if (!Args::kMixes && op.kind == OpKind::add_rows) {
                 const GemvStep& step = args.step[s];
                 const AddRowsPlaces places = {
                     op.x + args.flagged_offset(op.x_flagged, step.x_buffer),
                     op.epilogue.residual + args.flagged_offset(op.residual_flagged, step.residual_buffer),
                     op.epilogue.out + args.flagged_offset(op.out_flagged, step.out_buffer)};
-                add_rows_share<kWarps>(op, step, places, args.rows,
-                                       reinterpret_cast<float*>(shared + args.plan.row_stats_at),
-                                       [] { multiplier_barrier<kWarps>(); });
+                auto* const stats = reinterpret_cast<float*>(shared + args.plan.row_stats_at);
+                const auto meet = [] { multiplier_barrier<kWarps>(); };
+                if (args.plan.stream_bytes > 0) {
+                    add_whole_rows<kWarps>(op, step, places, args.rows,
+                                           reinterpret_cast<float*>(shared + args.plan.stream_at), stats, meet);
+                } else {
+                    add_rows_share<kWarps>(op, step, places, args.rows, stats, meet);
+                }
                 s = state->step;
                 if (s + 1 < args.steps) {
                     multiplier_barrier<kWarps>();
-                    if (threadIdx.x == 0) arrive(counters + kMatrixArrivals, args.op(s).out_flagged);
+                    if (threadIdx.x == 0) {
+                        arrive(counters + kMatrixArrivals, args.op(s).out_flagged || args.op(s).out_resident);
+                    }
+                }
+            } else if (Args::kMixes && op.kind == OpKind::mixture) {
+                if constexpr (Args::kMixes) {
+                    const GemvStep& step = args.step[s];
+                    const MixturePlaces places = {
+                        op.x + args.flagged_offset(true, step.x_buffer),
+                        op.epilogue.out + args.flagged_offset(op.out_flagged, step.out_buffer),
+                        args.plan.flagged + args.flagged_offset(true, step.x_buffer)};
+                    mixture_share<E, kWarps>(reinterpret_cast<const MixtureConstants*>(step.panels), places,
+                                             shared + args.plan.mixture.shared_at, args.rows);
+                    s = state->step;
+                    if (s + 1 < args.steps) {
+                        multiplier_barrier<kWarps>();
+                        if (threadIdx.x == 0) arrive(counters + kMatrixArrivals, true);
+                    }
                 }
             } else {
                 multiply_cta_share<E, NT>(args, shared);
@@ -345,9 +373,9 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         multiplier_barrier<kWarps>();
         if (threadIdx.x == 0) {
             const GemvOp &done = args.op(s), &next = args.op(s + 1);
-            // Flagged words are awaited where they are read, and attention waits inside, after what it can do earlier.
-            // All else waits here for the grid.
-            const bool waits = !next.x_flagged && next.kind != OpKind::attend;
+            // Flagged words are awaited where they are read, the stream is the CTA's own, and attention waits inside,
+            // after what it can do earlier. All else waits here for the grid.
+            const bool waits = !next.x_flagged && !next.x_resident && next.kind != OpKind::attend;
             if (done.kind != OpKind::attend) {
                 state->matrix_arrivals += gridDim.x;
                 if (waits) wait_for_arrivals(counters + kMatrixArrivals, state->matrix_arrivals);

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/experts/mixture_step.h"
 #include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
 
@@ -132,7 +133,9 @@ struct EpilogueArgs {
 // forward.
 // add_rows is AddRowsCall (kernels/cuda/rowwise/norms.h): x is y, epilogue.residual and epilogue.out are x, the step's
 // norm is the post norm.
-enum class OpKind : std::uint8_t { matrix, attend, add_rows };
+// mixture is all of a mixture of experts (kernels/cuda/experts/mixture_step.cuh): x and epilogue.residual are x,
+// epilogue.out, too; the step's panels are its MixtureConstants. Only flagged layers have it.
+enum class OpKind : std::uint8_t { matrix, attend, add_rows, mixture };
 
 // What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
@@ -141,6 +144,9 @@ struct GemvOp {
     // Whether what the step reads (x, epilogue.residual) and writes (epilogue.target(), or the out of an attention) are
     // flagged words. Then the pointers are those into buffer 0 (GemvPlan::flagged).
     bool x_flagged = false, residual_flagged = false, out_flagged = false;
+    // Whether they are the residual stream that every CTA keeps for itself (GemvPlan::stream_at); the pointers are then
+    // unused.
+    bool x_resident = false, residual_resident = false, out_resident = false;
     bool resets_buffers = false;  // resets words of buffers that all CTAs are through with
     std::int32_t panel_count = 0;
     std::int32_t blocks = 0;  // per panel
@@ -183,7 +189,8 @@ struct GemvStep {
 
 // Activations that the steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words
 // (flagged_words.cuh). Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff], and where
-// there are post norms [branch of attention_out | branch of mlp_out].
+// there are post norms [branch of attention_out | branch of mlp_out]; with experts [... | MixturePlan's words] in place
+// of ff.
 // Who resets: the attention_out of layer l + 1 resets what layer l left, because a CTA that is there knows that all
 //           CTAs have passed the projections of layer l + 1 (attention waits for their counter), and so have read all
 //           that came before. What attention_out adds to, the x after mlp_out, is read later than that, so it is reset
@@ -211,7 +218,13 @@ struct GemvPlan {
     float* flagged = nullptr;         // kFlaggedBuffers times [x after mlp_out | the others]; null: nothing is flagged
     std::int32_t buffer_floats = 0;   // of one buffer
     std::int32_t mlp_out_floats = 0;  // of mlp_out's outputs, which come first
+    // Where branches have post norms, every CTA has to see whole rows of them. So it adds them to the stream by itself,
+    // in its shared memory, if few rows leave room for that. 0 bytes: the stream passes as flagged words.
+    std::int32_t stream_at = 0, stream_bytes = 0;
+    MixturePlan mixture;  // no shared memory: there is none
 };
+inline constexpr int kStreamShared = 32 * 1024;  // of the residual stream, at most
+inline constexpr int kStreamWidth = 4096;        // likewise, in values of a row
 
 inline constexpr int kAttendShared = 22 * 1024;  // of a CTA, for attention
 inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
@@ -224,6 +237,7 @@ template <int Steps>
 struct GemvArgs {
     static_assert(kMaxAttendKinds * sizeof(AttendCall) <= kAttendUnitsAt - kAttendCallsAt);
     static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
+    static constexpr bool kMixes = false;                // and that for experts
     GemvOp ops[kMaxGemvOps];
     AttendCall attends[kMaxAttendKinds];
     GemvPlan plan;
@@ -237,6 +251,10 @@ struct GemvArgs {
     FORESAY_HOST_DEVICE std::int64_t flagged_offset(bool flagged, std::uint8_t buffer) const {
         return flagged ? std::int64_t{plan.buffer_floats} * buffer : 0;
     }
+};
+// Layers with experts, up to kMixtureRows rows.
+struct GemvExpertArgs : GemvArgs<kManySteps> {
+    static constexpr bool kMixes = true;
 };
 inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
     GemvArgs<kFewSteps> few;

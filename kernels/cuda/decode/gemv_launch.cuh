@@ -2,8 +2,9 @@
 // one line that instantiates it, so that types compile side by side.
 //
 // Variants: NT 1 or 2 (rows up to 8 or 16), cache in f16 or codes, few steps or a whole forward: eight kernels of each
-//           type. Apart, because registers decide: the kernel has one CTA per multiprocessor, and code for a case that
-//           a launch does not have would still cost registers in all of it. The bits do not depend on the variant.
+//           type, and two more of those that have experts (GemvExpertArgs). Apart, because registers decide: the kernel
+//           has one CTA per multiprocessor, and code for a case that a launch does not have would still cost registers
+//           in all of it. The bits do not depend on the variant.
 // Overlap:  with `overlap` the kernel is a programmatic dependent of the one before it on the stream (linear.h).
 #pragma once
 
@@ -61,6 +62,18 @@ void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overl
     // Parameters travel with each launch: a few KiB with few steps, 32 KiB with many.
     const bool adds =
         std::any_of(many.ops, many.ops + many.op_count, [](const GemvOp& op) { return op.kind == OpKind::add_rows; });
+    if (many.plan.mixture.shared_bytes > 0) {
+        // Only there are experts steps, of up to 8 rows (plan_mixture_step).
+        if constexpr (has_expert_code(E, E)) {
+            const GemvExpertArgs args{many};
+            if (codes) {
+                launch_gemv_kernel<E, 1, KvFormat::q8>(args, processors, overlap, stream);
+            } else {
+                launch_gemv_kernel<E, 1, KvFormat::f16>(args, processors, overlap, stream);
+            }
+        }
+        return;
+    }
     if (many.steps > kFewSteps || many.attend_count > 0 || adds) {
         launch(many);
     } else {

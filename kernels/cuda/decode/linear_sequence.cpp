@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/experts/mixture.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -31,12 +32,13 @@ using Args = GemvArgs<kManySteps>;
 // Where the steps of a layer come within it, in the order in which they are launched.
 struct LayerForm {
     static constexpr int32_t kIn = 0, kAttend = 1, kOut = 2;
-    bool adds = false;  // branches have post norms (or factors of the stream): sums with the stream are steps
+    bool adds = false;     // branches have post norms (or factors of the stream): sums with the stream are steps
+    bool experts = false;  // in place of mlp_in and mlp_out, one step that adds to the stream
     int32_t add_out() const { return kOut + 1; }
     int32_t mlp_in() const { return adds ? 4 : 3; }
     int32_t mlp_out() const { return mlp_in() + 1; }
     int32_t add_mlp() const { return mlp_out() + 1; }
-    int32_t steps() const { return adds ? 7 : 5; }
+    int32_t steps() const { return experts ? 4 : adds ? 7 : 5; }
 };
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
@@ -71,7 +73,9 @@ bool is_branch(const Args& args, int32_t at, const LayerForm& form) {
 }
 
 LayerForm form_of(const Args& args) {
-    return {args.steps > LayerForm::kOut + 1 && args.op(LayerForm::kOut + 1).kind == OpKind::add_rows};
+    if (args.steps <= LayerForm::kOut + 1) return {};
+    const OpKind after = args.op(LayerForm::kOut + 1).kind;
+    return {after == OpKind::add_rows, after == OpKind::mixture};
 }
 
 // Whether the steps are those of two or more whole layers with the same ops. (Attention may be of another kind in each
@@ -80,10 +84,15 @@ bool are_whole_layers(const Args& args, const LayerForm& form) {
     if (args.steps < 2 * form.steps() || args.steps % form.steps() != 0) return false;
     for (int32_t at = 0; at < args.steps; at += form.steps()) {
         if (!is_projection(args.op(at + form.kIn)) || args.op(at + form.kAttend).kind != OpKind::attend ||
-            !is_branch(args, at + form.kOut, form) || !is_branch(args, at + form.mlp_out(), form))
+            !is_branch(args, at + form.kOut, form))
             return false;
         const GemvOp& mlp_in = args.op(at + form.mlp_in());
-        if (!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) return false;
+        if (form.experts) {
+            if (mlp_in.kind != OpKind::mixture) return false;
+        } else if ((!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) ||
+                   !is_branch(args, at + form.mlp_out(), form)) {
+            return false;
+        }
         for (int32_t i = 0; i < form.steps(); ++i) {
             if (i != form.kAttend && args.step[at + i].op != args.step[i].op) return false;
         }
@@ -94,28 +103,33 @@ bool are_whole_layers(const Args& args, const LayerForm& form) {
 // Whether each step reads what the step before it writes, all within one workspace. Only then may the values go through
 // the buffers instead: nothing else reads them in the workspace.
 bool are_chained(const Args& args, const LayerForm& form) {
-    const GemvOp &in = args.op(form.kIn), &mlp_in = args.op(form.mlp_in()), &mlp_out = args.op(form.mlp_out());
+    const GemvOp &in = args.op(form.kIn), &mlp_in = args.op(form.mlp_in());
     const AttendCall& attend = args.attends[args.op(form.kAttend).attend];
     const auto joins = [&](int32_t out) {  // the residual stream
         const GemvOp &matrix = args.op(out), &last = args.op(form.adds ? out + 1 : out);
         return last.epilogue.out == in.x && last.epilogue.residual == in.x &&
                (!form.adds || last.x == matrix.epilogue.raw);
     };
-    return args.op(form.kOut).x == attend.out && mlp_in.x == in.x && joins(form.kOut) && joins(form.mlp_out()) &&
-           mlp_out.x == mlp_in.epilogue.out && in.epilogue.raw == attend.raw &&
-           (attend.raw != nullptr || in.epilogue.out == attend.q);
+    return args.op(form.kOut).x == attend.out && mlp_in.x == in.x && joins(form.kOut) &&
+           in.epilogue.raw == attend.raw && (attend.raw != nullptr || in.epilogue.out == attend.q) &&
+           (form.experts || (joins(form.mlp_out()) && args.op(form.mlp_out()).x == mlp_in.epilogue.out));
 }
 
 // One of the kFlaggedBuffers buffers: the residual stream after mlp_out, outputs of the attention, the stream after
-// attention_out, outputs of mlp_in, and where sums with the stream are steps, the branches. In floats.
+// attention_out, outputs of mlp_in (or the words of the experts), and where sums with the stream are steps, the
+// branches. In floats.
 struct BufferPlaces {
     int32_t x_after_mlp = 0, attended, x_after_attention, ff, attention_branch, mlp_branch, floats;
 
-    BufferPlaces(const Args& args, const LayerForm& form) {
+    BufferPlaces(Args& args, const LayerForm& form, const MixtureConstants* experts) {
         const int32_t rows = args.rows, width = rows * args.op(form.kIn).inputs, branch = form.adds ? width : 0;
         attended = width;
         x_after_attention = attended + rows * args.op(form.kOut).inputs;
         ff = x_after_attention + width;
+        if (form.experts) {
+            attention_branch = mlp_branch = floats = place_mixture_words(*experts, rows, ff, args.plan.mixture);
+            return;
+        }
         attention_branch = ff + rows * args.op(form.mlp_out()).inputs;
         mlp_branch = attention_branch + branch;
         floats = mlp_branch + branch;
@@ -127,8 +141,9 @@ struct BufferPlaces {
 class FlaggedOps {
 public:
     FlaggedOps(Args& args, const LayerForm& form, const BufferPlaces& at) : args_(args), form_(form) {
+        // With experts their step is mlp_in and mlp_out at once.
         GemvOp in = args.op(form.kIn), out = args.op(form.kOut), mlp_in = args.op(form.mlp_in()),
-               mlp_out = args.op(form.mlp_out());
+               mlp_out = form.experts ? mlp_in : args.op(form.mlp_out());
         // What adds to the stream: the matrix, or the step after it.
         GemvOp add_out = form.adds ? args.op(form.add_out()) : out;
         GemvOp add_mlp = form.adds ? args.op(form.add_mlp()) : mlp_out;
@@ -137,7 +152,10 @@ public:
         args.op_count = 0;
         // attention_in of layer 0 reads x from the workspace, the others from the buffer of the layer before.
         first_in_ = put(in);
-        in.x_flagged = true;
+        // Where CTAs keep the stream, nothing of it passes between them.
+        const bool resident = form.adds && args.plan.stream_bytes > 0;
+        in.x_flagged = !resident;
+        in.x_resident = resident;
         in.x = buffer + at.x_after_mlp;
         other_in_ = put(in);
         if (form.adds) {
@@ -149,28 +167,40 @@ public:
         if (form.adds) args.ops[out_].resets_buffers = true;
         // The attention's branch joins the x that attention_in has read: that of the workspace in layer 0, else what
         // the layer before has left.
-        add_out.x_flagged = add_out.out_flagged = true;
+        add_out.x_flagged = true;
+        add_out.out_flagged = !resident;
+        add_out.out_resident = resident;
         add_out.resets_buffers = !form.adds;
         add_out.epilogue.out = buffer + at.x_after_attention;
         first_add_out_ = put(add_out);
-        add_out.residual_flagged = true;
+        add_out.residual_flagged = !resident;
+        add_out.residual_resident = resident;
         add_out.epilogue.residual = buffer + at.x_after_mlp;
         other_add_out_ = put(add_out);
-        mlp_in.x_flagged = mlp_in.out_flagged = true;
-        mlp_in.x = buffer + at.x_after_attention;
-        mlp_in.epilogue.out = buffer + at.ff;
-        mlp_in_ = put(mlp_in);
-        if (form.adds) {
+        if (!form.experts) {
+            mlp_in.x_flagged = !resident;
+            mlp_in.x_resident = resident;
+            mlp_in.out_flagged = true;
+            mlp_in.x = buffer + at.x_after_attention;
+            mlp_in.epilogue.out = buffer + at.ff;
+            mlp_in_ = put(mlp_in);
+        }
+        if (form.experts) {
+            add_mlp.x = buffer + at.x_after_attention;
+        } else if (form.adds) {
             mlp_out_ = put(branch(mlp_out, buffer + at.ff, buffer + at.mlp_branch));
             add_mlp.x = buffer + at.mlp_branch;
         } else {
             add_mlp.x = buffer + at.ff;
         }
-        add_mlp.x_flagged = add_mlp.residual_flagged = true;
+        add_mlp.x_flagged = true;
+        add_mlp.residual_flagged = !resident;
+        add_mlp.residual_resident = resident;
         add_mlp.epilogue.residual = buffer + at.x_after_attention;
         // The last layer writes x back to the workspace.
         last_add_mlp_ = put(add_mlp);
-        add_mlp.out_flagged = true;
+        add_mlp.out_flagged = !resident;
+        add_mlp.out_resident = resident;
         add_mlp.epilogue.out = buffer + at.x_after_mlp;
         other_add_mlp_ = put(add_mlp);
         for (int32_t kind = 0; kind < args.attend_count; ++kind) {
@@ -194,7 +224,7 @@ public:
         step[form_.kIn].x_buffer = add_out.residual_buffer = before;
         step[form_.kIn].op = layer == 0 ? first_in_ : other_in_;
         step[form_.kAttend].op = attend_[kind];
-        step[form_.mlp_in()].op = mlp_in_;
+        if (!form_.experts) step[form_.mlp_in()].op = mlp_in_;
         if (form_.adds) {
             step[form_.kOut].op = out_;
             step[form_.mlp_out()].op = mlp_out_;
@@ -218,8 +248,8 @@ private:
 
     Args& args_;
     LayerForm form_;
-    std::uint8_t first_in_, other_in_, out_ = 0, first_add_out_, other_add_out_, mlp_in_, mlp_out_ = 0, last_add_mlp_,
-                                       other_add_mlp_;
+    std::uint8_t first_in_, other_in_, out_ = 0, first_add_out_, other_add_out_, mlp_in_ = 0, mlp_out_ = 0,
+                                       last_add_mlp_, other_add_mlp_;
     std::uint8_t attend_[kMaxAttendKinds];
 };
 
@@ -230,6 +260,7 @@ void LinearSequence::State::add(QuantType quant_type, const LinearCall& call, in
     // One launch has one quantisation type, one number of rows, and few different ops.
     const bool joins = args_.steps > 0 && args_.steps < kManySteps && quant_type_ == quant_type && args_.rows == rows &&
                        call_.stream == call.stream && quant_type_ != QuantType::f32 &&
+                       op.epilogue.kind != Epilogue::head &&  // whole layers stay whole
                        (find(op) < args_.op_count || args_.op_count < kMaxGemvOps);
     if (!joins) flush();
     quant_type_ = quant_type;
@@ -273,36 +304,99 @@ bool LinearSequence::State::add_rows(const AddRowsCall& call) {
     return true;
 }
 
+bool LinearSequence::State::mixture(const Mixture& mixture, int32_t rows, float* x, const ExpertsWorkspace& workspace) {
+    if (args_.steps == 0 || args_.steps == kManySteps || quant_type_ == QuantType::f32 || args_.rows != rows)
+        return false;
+    // All of a launch have the plan of the first one.
+    if (mixtures_.empty()) {
+        if (!plan_mixture_step(mixture.constants(), quant_type_, rows, gemv_warps(quant_type_), args_.plan.mixture))
+            return false;
+    } else if (!mixture.is_like(*mixtures_.front().mixture)) {
+        return false;
+    }
+    GemvOp op;
+    op.kind = OpKind::mixture;
+    op.inputs = mixture.constants().router.width;
+    op.x = op.epilogue.residual = op.epilogue.out = x;
+    if (find(op) == kMaxGemvOps) return false;
+    mixtures_.push_back({args_.steps, &mixture, x, &workspace});
+    add(quant_type_, call_, args_.rows, op, {.panels = mixture.constants_on_device()});
+    return true;
+}
+
 void LinearSequence::State::flush() {
     if (args_.steps == 0) return;
-    const DeviceInfo& info = DeviceContext::current().info();
-    const GemvScratch& scratch = gemv_scratch();
-    check(plan_gemv(quant_type_, scratch, info.shared_bytes, info.processors, 1,
-                    std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
-          "ops that fit alone fit together");
-    flag_layers(scratch);
-    // The steps are gone after this, also if the launch throws: a failed forward must not run later.
+    // The steps are gone after this, also if a launch throws: a failed forward must not run later.
     struct Discard {
         State& state;
         ~Discard() { state.discard(); }
     } const discard{*this};
-    launch_gemv(quant_type_, args_, info.processors, call_.overlap, call_.stream);
+    if (!mixtures_.empty()) {
+        if (!plan() || args_.plan.flagged == nullptr) return launch_apart();
+    } else {
+        check(plan(), "ops that fit alone fit together");
+    }
+    launch_gemv(quant_type_, args_, DeviceContext::current().info().processors, call_.overlap, call_.stream);
+}
+
+// False: the steps do not fit together, which only happens with experts.
+bool LinearSequence::State::plan() {
+    const DeviceInfo& info = DeviceContext::current().info();
+    const GemvScratch& scratch = gemv_scratch();
+    const LayerForm form = form_of(args_);
+    args_.plan.stream_bytes = 0;
+    if (form.adds && are_whole_layers(args_, form) && are_chained(args_, form)) {
+        const int32_t width = args_.op(form.kIn).inputs, bytes = args_.rows * width * 4;
+        if (width <= kStreamWidth && bytes <= kStreamShared) args_.plan.stream_bytes = (bytes + 127) / 128 * 128;
+    }
+    if (!plan_gemv(quant_type_, scratch, info.shared_bytes, info.processors, 1,
+                   std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan))
+        return false;
+    flag_layers(scratch);
+    return true;
+}
+
+// What waits, with launches for the experts between the other steps.
+void LinearSequence::State::launch_apart() {
+    const std::vector<WaitingMixture> waiting = std::exchange(mixtures_, {});
+    const auto all = std::make_unique<Args>(args_);
+    const LinearCall call = call_;
+    int32_t from = 0;
+    const auto launch_until = [&](int32_t end) {
+        args_ = *all;
+        args_.plan.mixture = {};
+        args_.steps = end - from;
+        std::copy(all->step + from, all->step + end, args_.step);
+        if (args_.steps > 0) {
+            check(plan(), "ops that fit alone fit together");
+            launch_gemv(quant_type_, args_, DeviceContext::current().info().processors, call.overlap, call.stream);
+        }
+        from = end + 1;
+    };
+    for (const WaitingMixture& experts : waiting) {
+        launch_until(experts.step);
+        experts.mixture->launch(call.stream, all->rows, experts.x, *experts.workspace);
+    }
+    launch_until(all->steps);
 }
 
 // If the steps are whole layers: makes them pass their activations on in flagged words (gemv.h), without barriers of
 // the grid. Otherwise changes nothing, and steps meet at the counters. The results have the same bits either way.
 void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.flagged = nullptr;
+    // The stream is the CTAs' own only if nothing below stands against it.
+    const int32_t stream_bytes = std::exchange(args_.plan.stream_bytes, 0);
     const LayerForm form = form_of(args_);
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
     if (!are_whole_layers(args_, form) || !args_.plan.apart || !are_chained(args_, form)) return;
-    const BufferPlaces places(args_, form);
+    const BufferPlaces places(args_, form, form.experts ? &mixtures_.front().mixture->constants() : nullptr);
     // Rows are read in fours.
-    for (const int32_t i : {form.kIn, form.kOut, form.mlp_out()}) {
+    for (const int32_t i : {form.kIn, form.kOut, form.experts ? form.kIn : form.mlp_out()}) {
         if (args_.op(i).inputs % 4 != 0) return;
     }
     if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
     args_.plan.flagged = scratch.flagged;
+    args_.plan.stream_bytes = stream_bytes;
     args_.plan.buffer_floats = places.floats;
     args_.plan.mlp_out_floats = places.attended;
 
@@ -328,5 +422,8 @@ void LinearSequence::flush() { state_->flush(); }
 void LinearSequence::discard() noexcept { state_->discard(); }
 bool LinearSequence::attend(const AttendCall& call) { return state_->attend(call); }
 bool LinearSequence::add_rows(const AddRowsCall& call) { return state_->add_rows(call); }
+bool LinearSequence::mixture(const Mixture& mixture, int32_t rows, float* x, const ExpertsWorkspace& workspace) {
+    return state_->mixture(mixture, rows, x, workspace);
+}
 
 }  // namespace foresay::kernels::cuda

@@ -5,6 +5,8 @@
 // Errors:   flush() throws Error when the launch fails; the steps are gone then as well.
 #pragma once
 
+#include <vector>
+
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/linear.h"
 
@@ -17,14 +19,31 @@ struct LinearSequence::State {
     bool attend(const AttendCall& call);
     // Appends the sum of a branch and the residual stream; false as above.
     bool add_rows(const AddRowsCall& call);
+    // Appends a mixture of experts; false as above.
+    bool mixture(const Mixture& mixture, std::int32_t rows, float* x, const ExpertsWorkspace& workspace);
     void flush();
-    void discard() noexcept { args_.steps = args_.op_count = args_.attend_count = 0; }
+    void discard() noexcept {
+        args_.steps = args_.op_count = args_.attend_count = 0;
+        args_.plan.mixture = {};
+        mixtures_.clear();
+    }
 
 private:
+    bool plan();
+    void launch_apart();
     void flag_layers(const GemvScratch& scratch);
     std::int32_t find(const GemvOp& op) const;
 
+    // A mixture of experts that waits, to be launched by itself if need be.
+    struct WaitingMixture {
+        std::int32_t step;
+        const Mixture* mixture;
+        float* x;
+        const ExpertsWorkspace* workspace;
+    };
+
     GemvArgs<kManySteps> args_;
+    std::vector<WaitingMixture> mixtures_;
     QuantType quant_type_ = QuantType::f32;
     LinearCall call_;
 };

@@ -48,7 +48,7 @@ __device__ __noinline__ void add_rows_share(const GemvOp& op, const GemvStep& st
         const std::int32_t t = e / count;
         return static_cast<std::int64_t>(t) * width + begin + e - t * count;
     };
-    float first_x = 0.0f, first_weight = 0.0f;
+    float first_x = 0.0f, first_y = 0.0f, first_weight = 0.0f;
     if (thread < rows * count) {
         first_x = load_flagged(at.residual + place_of(thread));
         if (step.norm != nullptr) first_weight = step.norm[begin + thread % count];
@@ -85,14 +85,19 @@ __device__ __noinline__ void add_rows_share(const GemvOp& op, const GemvStep& st
             squares = warp_sum(squares);
             if (thread % 32 == 0) stats[warp * 32 + t] = squares;
         }
+        // Most likely there by now; the sums are on their way meanwhile.
+        if (thread < rows * count) first_y = load_flagged(at.y + place_of(thread));
         meet();
+    } else if (thread < rows * count) {
+        first_y = load_flagged(at.y + place_of(thread));
     }
 #pragma unroll 1
     for (std::int32_t e = thread; e < rows * count; e += 32 * kWarps) {
         const std::int32_t t = e / count;
         const std::int64_t place = place_of(e);
-        float y = load_flagged(at.y + place), x = first_x, weight = first_weight;
+        float y = first_y, x = first_x, weight = first_weight;
         if (e != thread) {
+            y = load_flagged(at.y + place);
             x = load_flagged(at.residual + place);
             if (step.norm != nullptr) weight = step.norm[begin + e - t * count];
         }
@@ -104,6 +109,73 @@ __device__ __noinline__ void add_rows_share(const GemvOp& op, const GemvStep& st
             y = y * (1.0f / sqrtf(squares / static_cast<float>(width) + op.eps)) * weight;
         }
         at.out[place] = op.epilogue.stream_scale * (x + op.epilogue.scale * y);
+    }
+}
+
+// The same for few rows, whose residual stream every CTA keeps in its shared memory (`stream`, [T, width]): each adds
+// all of the branch by itself, so that nothing has to go round a second time. Only the first layer reads the residual
+// from elsewhere, and only the last one writes its slice to elsewhere. Up to kStreamWidth values a row.
+template <int kWarps, class Meet>
+__device__ __noinline__ void add_whole_rows(const GemvOp& op, const GemvStep& step, const AddRowsPlaces at, int rows,
+                                            float* stream, float* stats, const Meet& meet) {
+    constexpr int kSummers = 8, kStride = 32 * kSummers, kEach = kStreamWidth / kStride;
+    const auto thread = static_cast<int>(thread_index());
+    const int warp = thread / 32 % kSummers, first = thread % kStride;
+    const std::int32_t width = op.inputs;
+    const auto blocks = static_cast<std::int32_t>(gridDim.x);
+    const std::int32_t each = ((width + blocks - 1) / blocks + 31) & ~31;
+    const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x) * each;
+#pragma unroll 1
+    for (int t0 = 0; t0 < rows; t0 += kWarps / kSummers) {
+        const int t = t0 + thread / kStride;
+        const bool active = t < rows;
+        const std::int64_t row = static_cast<std::int64_t>(t) * width;
+        const auto exists = [&](int k) { return active && first + k * kStride < width; };
+        float weight[kEach], value[kEach];
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+            weight[k] = step.norm != nullptr && exists(k) ? __ldg(step.norm + first + k * kStride) : 1.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) value[k] = exists(k) ? load_flagged(at.y + row + first + k * kStride) : 0.0f;
+        for (;;) {
+            bool missing = false;
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) missing = missing || not_ready(value[k]);
+            const unsigned those = __ballot_sync(~0u, missing);
+            if (those == 0) break;
+            const bool looks = those != ~0u || thread % 8 == 7;  // as long as nothing is there, few lanes poll
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) {
+                if (looks && not_ready(value[k])) value[k] = load_flagged(at.y + row + first + k * kStride);
+            }
+        }
+        float factor = 1.0f;
+        if (step.norm != nullptr) {
+            float squares = 0.0f;
+#pragma unroll
+            for (int k = 0; k < kEach; ++k) squares = fmaf(value[k], value[k], squares);
+            squares = warp_sum(squares);
+            if (active && thread % 32 == 0) stats[warp * 32 + t] = squares;
+            meet();
+            squares = 0.0f;
+            for (int w = 0; w < kSummers; ++w) squares += active ? stats[w * 32 + t] : 1.0f;
+            factor = 1.0f / sqrtf(squares / static_cast<float>(width) + op.eps);
+        }
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+            const std::int32_t i = first + k * kStride;
+            if (!exists(k)) continue;
+            const float x = op.residual_resident ? stream[row + i] : __ldcg(at.residual + row + i);
+            float y = value[k];
+            if (step.norm != nullptr) y = y * factor * weight[k];
+            const float sum = op.epilogue.stream_scale * (x + op.epilogue.scale * y);
+            if (op.out_resident) {
+                stream[row + i] = sum;
+            } else if (i >= begin && i < begin + each) {
+                at.out[row + i] = sum;
+            }
+        }
     }
 }
 

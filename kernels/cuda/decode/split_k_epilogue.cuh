@@ -162,7 +162,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
         const GemvOp& op = args.op(s);
         const GemvStep& step = args.step[s];
         if (op.kind != OpKind::matrix) {  // the multiplying warps arrive
-            if (op.kind == OpKind::add_rows) arrivals += gridDim.x;
+            if (op.kind != OpKind::attend) arrivals += gridDim.x;
             continue;
         }
         const CtaShare share = CtaShare::of(args, shared, s);

@@ -26,6 +26,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/weights/panel_format.h"
 #include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
 
@@ -97,6 +98,37 @@ struct CombineCall {
     float scale = 1.0f, stream_scale = 1.0f;
     float* x = nullptr;  // [T, D]
     ExpertBuffers with;
+};
+
+inline constexpr int kProductWarps = 8;
+
+// K is multiplied in units of one or two blocks: 128 or 256 inputs. Sizes in bytes are those of shared memory.
+struct ProductsUnit {
+    int inputs, blocks, bytes;  // of weights
+    int row_bytes;              // of converted inputs, so that lanes of two rows are on different banks
+    int planes;
+    // Of the inputs of a unit of so many rows, and of a warp that has `kept` units of them.
+    constexpr int input_bytes(int rows) const { return rows * row_bytes * planes + 4 * kExpertRows; }
+    constexpr int warp_bytes(int stages, int kept, int rows) const {
+        return (stages * bytes + kept * input_bytes(rows) + 127) / 128 * 128;
+    }
+};
+constexpr ProductsUnit products_unit(QuantType e) {
+    const BlockFormat format = block_format(e);
+    const int inputs = format.inputs > 128 ? format.inputs : 128, blocks = inputs / format.inputs;
+    const bool floats = e == QuantType::f16 || e == QuantType::bf16;
+    return {inputs, blocks, blocks * format.bytes, inputs * 2 + 64, floats ? 2 : 1};
+}
+constexpr int sum_stride(int rows) { return rows * 33; }  // floats from one warp's sums to the next one's
+
+// How a launch divides its work. Changes no bit.
+struct ProductsPlan {
+    int tiles = 0;       // 0: the device knows
+    int each = 1;        // panels of an item
+    int stages = 1;      // of the ring of a warp
+    int room = 1;        // rows of a tile, at most
+    bool keeps = false;  // the inputs of a tile
+    int shared_bytes = 0;
 };
 
 // gate and up (interleaved panels), or down.

@@ -5,7 +5,7 @@
 
 namespace foresay::kernels::cuda {
 
-__device__ inline float gated(Activation kind, float limit, float gate, float up) {
+__device__ inline float gated_expert(Activation kind, float limit, float gate, float up) {
     switch (kind) {
         case Activation::silu:
             return gate / (1.0f + expf(-gate)) * up;

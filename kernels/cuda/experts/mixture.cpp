@@ -140,9 +140,11 @@ Mixture::Mixture(const MoeSpec& spec)
       limit_(spec.limit),
       keep_branch_(spec.keep_branch),
       scale_(spec.scale),
-      stream_scale_(spec.stream_scale) {}
+      stream_scale_(spec.stream_scale),
+      constants_(make_constants()),
+      constants_on_device_(to_device(std::span<const MixtureConstants>(&constants_, 1))) {}
 
-ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
+ProductsCall Mixture::products(const Stack& stack) const {
     const Panels::Part& part = stack.panels.part();
     ProductsCall call;
     call.quant_type = part.quant_type;
@@ -152,7 +154,6 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     call.expert_bytes = int64_t{call.panel_count} * part.blocks * block_format(part.quant_type).bytes;
     call.inputs = static_cast<int32_t>(stack.panels.inputs());
     call.rows = static_cast<int32_t>(stack.panels.rows());
-    call.slots = static_cast<int32_t>(slots_of(shape_, rows));
     call.used = shape_.experts_used;
     call.experts = shape_.experts;
     const DeviceInfo& device = DeviceContext::current().info();
@@ -162,15 +163,13 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     return call;
 }
 
-void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsWorkspace& workspace) const {
-    check(workspace.has_room(shape_, rows), "the experts of a forward fit their workspace");
-    const ExpertBuffers buffers = workspace.view();
-    RouterCall router;
-    router.rows = rows;
+// All that does not change from forward to forward.
+MixtureConstants Mixture::make_constants() const {
+    MixtureConstants constants;
+    RouterCall& router = constants.router;
     router.width = shape_.d_model;
     router.experts = shape_.experts;
     router.used = shape_.experts_used;
-    router.x = x;
     router.norm = router_norm_.present ? router_norm_.args() : norm_.args();
     router.expert_norm = norm_.args();
     router.weight = router_.data();
@@ -182,36 +181,59 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     router.scale = router_scale_;
     router.groups = groups_;
     router.groups_used = groups_used_;
-    router.to = buffers;
-    launch_router(stream, router);
-
-    ProductsCall in = products(gate_up_, rows);
-    in.gate_up = true;
-    in.x = x;
-    in.norm = norm_.args();
-    in.activation = activation_;
-    in.limit = limit_;
-    in.out = buffers.ff;
-    in.with = buffers;
-    launch_products(stream, in);
-
-    CombineCall combine;
-    combine.rows = rows;
+    constants.in = products(gate_up_);
+    constants.in.gate_up = true;
+    constants.in.norm = norm_.args();
+    constants.in.activation = activation_;
+    constants.in.limit = limit_;
+    constants.out = products(down_);
+    CombineCall& combine = constants.combine;
     combine.width = shape_.d_model;
     combine.used = shape_.experts_used;
     combine.post_norm = post_norm_.args();
     combine.keep_branch = keep_branch_;
     combine.scale = scale_;
     combine.stream_scale = stream_scale_;
-    combine.x = x;
-    combine.with = buffers;
+    return constants;
+}
 
-    ProductsCall out = products(down_, rows);
-    out.x = buffers.ff;
-    out.out = buffers.out;
-    out.with = buffers;
-    launch_products(stream, out);
-    launch_combine(stream, combine);
+const std::uint8_t* Mixture::constants_on_device() const {
+    return reinterpret_cast<const std::uint8_t*>(constants_on_device_.data());
+}
+
+bool Mixture::is_like(const Mixture& other) const {
+    const auto alike = [](const ProductsCall& a, const ProductsCall& b) {
+        return a.quant_type == b.quant_type && a.panel_count == b.panel_count && a.blocks == b.blocks &&
+               a.inputs == b.inputs && a.used == b.used;
+    };
+    const MixtureConstants &a = constants_, &b = other.constants_;
+    // Whether it can be a step at all is the plan's to say, so what the plan looks at must agree.
+    return alike(a.in, b.in) && alike(a.out, b.out) && a.router.width == b.router.width &&
+           a.router.experts == b.router.experts && a.router.groups == b.router.groups &&
+           a.router.norm.layer == b.router.norm.layer &&
+           (a.router.norm.bias == nullptr) == (b.router.norm.bias == nullptr) &&
+           a.router.expert_norm.layer == b.router.expert_norm.layer &&
+           (a.router.expert_norm.bias == nullptr) == (b.router.expert_norm.bias == nullptr) &&
+           (a.combine.post_norm.weight == nullptr) == (b.combine.post_norm.weight == nullptr) &&
+           a.combine.keep_branch == b.combine.keep_branch;
+}
+
+void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsWorkspace& workspace) const {
+    check(workspace.has_room(shape_, rows), "the experts of a forward fit their workspace");
+    MixtureConstants calls = constants_;
+    const ExpertBuffers buffers = workspace.view();
+    calls.router.rows = calls.combine.rows = rows;
+    calls.in.slots = calls.out.slots = static_cast<int32_t>(slots_of(shape_, rows));
+    calls.router.to = calls.in.with = calls.out.with = calls.combine.with = buffers;
+    calls.router.x = calls.in.x = x;
+    calls.combine.x = x;
+    calls.in.out = buffers.ff;
+    calls.out.x = buffers.ff;
+    calls.out.out = buffers.out;
+    launch_router(stream, calls.router);
+    launch_products(stream, calls.in);
+    launch_products(stream, calls.out);
+    launch_combine(stream, calls.combine);
 }
 
 int64_t Mixture::bytes() const {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/experts/mixture_step.h"
 #include "kernels/cuda/linear.h"
 
 namespace foresay::kernels::cuda {
@@ -46,6 +46,11 @@ public:
     explicit Mixture(const MoeSpec& spec);
     // Adds the experts of `rows` rows to x, or leaves their sum in the branch.
     void launch(cudaStream_t stream, std::int32_t rows, float* x, const ExpertsWorkspace& workspace) const;
+    // As a step of the decode kernel (mixture_step.h): what it needs, here and, as a pointer for a GemvStep, on the
+    // device; and whether it can share the plan of another one.
+    const MixtureConstants& constants() const { return constants_; }
+    const std::uint8_t* constants_on_device() const;
+    bool is_like(const Mixture& other) const;
     std::int64_t bytes() const;
 
 private:
@@ -53,7 +58,8 @@ private:
         ExpertPanels panels;
         DeviceBuffer<float> bias;  // [E, rows] in packed order; empty: none
     };
-    ProductsCall products(const Stack& stack, std::int32_t rows) const;
+    MixtureConstants make_constants() const;
+    ProductsCall products(const Stack& stack) const;
 
     ModelShape shape_;
     ExpertNorm norm_, router_norm_, post_norm_;
@@ -67,6 +73,8 @@ private:
     float limit_;
     bool keep_branch_;
     float scale_, stream_scale_;
+    MixtureConstants constants_;
+    DeviceBuffer<MixtureConstants> constants_on_device_;
 };
 
 }  // namespace foresay::kernels::cuda

@@ -19,13 +19,11 @@
 
 #include "kernels/cuda/decode/multiply.cuh"
 #include "kernels/cuda/device/launch.cuh"
-#include "kernels/cuda/experts/block_sums.cuh"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/gated.cuh"
 
 namespace foresay::kernels::cuda {
 
-inline constexpr int kProductWarps = 8;
 // CTAs that share a multiprocessor: products of K-quants take more than half of its registers.
 constexpr int most_ctas(QuantType e) { return block_format(e).inputs > 128 ? 1 : 2; }
 // Panels of an item, at most; likewise.
@@ -35,20 +33,15 @@ inline constexpr int kMostStages = 4;
 template <QuantType E>
 struct ExpertUnit {
     static constexpr BlockFormat kFormat = block_format(E);
-    static constexpr int kInputs = kFormat.inputs > 128 ? kFormat.inputs : 128;
-    static constexpr int kBlocks = kInputs / kFormat.inputs;
-    static constexpr int kBytes = kBlocks * kFormat.bytes;
+    static constexpr ProductsUnit kUnit = products_unit(E);
+    static constexpr int kInputs = kUnit.inputs, kBlocks = kUnit.blocks, kBytes = kUnit.bytes;
     static constexpr int kGroups = kInputs / 32, kVectors = kInputs / 128;
-    static constexpr int kRowBytes = kInputs * 2 + 64;  // so that lanes of two rows are on different banks
-    static constexpr int kPlanes = ActivationForm<E>::planes;
-    // Bytes of shared memory: of the inputs of a unit of so many rows, and of a warp that has `kept` units of them.
-    static constexpr int input_bytes(int rows) { return rows * kRowBytes * kPlanes + 4 * kExpertRows; }
-    static constexpr int warp_bytes(int stages, int kept, int rows) {
-        return (stages * kBytes + kept * input_bytes(rows) + 127) / 128 * 128;
-    }
+    static constexpr int kRowBytes = kUnit.row_bytes;
+    static constexpr int kPlanes = kUnit.planes;
+    static_assert(kPlanes == ActivationForm<E>::planes);
+    static constexpr int input_bytes(int rows) { return kUnit.input_bytes(rows); }
+    static constexpr int warp_bytes(int stages, int kept, int rows) { return kUnit.warp_bytes(stages, kept, rows); }
 };
-constexpr int sum_stride(int rows) { return rows * 33; }  // floats from one warp's sums to the next one's
-
 // A tile, its rows one per lane; lanes past the last one have a copy of it.
 struct TileRows {
     int expert, count;
@@ -56,17 +49,19 @@ struct TileRows {
     std::int32_t source = 0;  // of x
     float2 stats = {0.0f, 1.0f};
 
-    __device__ TileRows(const ExpertTile* tile, int lane) {
-        const int2 head = __ldcg(reinterpret_cast<const int2*>(tile));
-        const std::int32_t own = __ldcg(tile->slots + lane % kExpertRows);
+    template <class Place>
+    __device__ TileRows(const Place& at, int tile, int lane) {
+        const int2 head = at.head(tile);
+        const std::int32_t own = at.slot(tile, lane % kExpertRows);
         expert = head.x;
         count = head.y;
         slot = __shfl_sync(~0u, own, max(min(lane, count - 1), 0));
     }
     // What depends on the kernels before the router's.
-    __device__ void locate(const ProductsCall& c) {
+    template <class Place>
+    __device__ void locate(const ProductsCall& c, const Place& at) {
         source = c.gate_up ? slot / c.used : slot;
-        if (c.gate_up && c.norm.weight != nullptr) stats = __ldcg(c.with.stats + source);
+        if (c.gate_up && c.norm.weight != nullptr) stats = at.stats(source);
     }
 };
 
@@ -80,15 +75,16 @@ class ExpertOperand : public ActivationOperand<E, 1> {
 public:
     // Converts the unit that begins at input `begin` to `at` in shared memory, by a warp. After the rows: the factors
     // of their sums.
+    template <class Place>
     __device__ static __forceinline__ void put(const ProductsCall& c, const TileRows& rows, int begin, std::uint32_t at,
-                                               int room, int lane) {
+                                               int room, int lane, const Place& place) {
         const std::uint32_t back = at + room * Unit::kRowBytes * Unit::kPlanes;
         if (rows.count == 1) {
-            put_rows<1>(c, rows, begin, at, back, lane);
+            put_rows<1>(c, rows, begin, at, back, lane, place);
         } else if (rows.count <= 4) {
-            put_rows<4>(c, rows, begin, at, back, lane);
+            put_rows<4>(c, rows, begin, at, back, lane, place);
         } else {
-            put_rows<8>(c, rows, begin, at, back, lane);
+            put_rows<8>(c, rows, begin, at, back, lane, place);
         }
         __syncwarp();
     }
@@ -119,9 +115,10 @@ public:
     float first, second;  // factors of the sums of this lane's rows
 
 private:
-    template <int B>
+    template <int B, class Place>
     __device__ static __forceinline__ void put_rows(const ProductsCall& c, const TileRows& rows, int begin,
-                                                    std::uint32_t at, std::uint32_t back, int lane) {
+                                                    std::uint32_t at, std::uint32_t back, int lane,
+                                                    const Place& place_of_inputs) {
         float4 x[B][kV];
 #pragma unroll
         for (int b = 0; b < B; ++b) {
@@ -129,8 +126,20 @@ private:
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
                 const int i = begin + v * 128 + lane * 4;
-                x[b][v] = i < c.inputs ? __ldcg(reinterpret_cast<const float4*>(from + i)) : float4{};
+                x[b][v] = i < c.inputs ? place_of_inputs.load(from + i) : float4{};
             }
+        }
+        if constexpr (Place::kFlagged) {
+            // All were asked for at once; what has not come is asked for again.
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                const float* const from = c.x + static_cast<std::int64_t>(__shfl_sync(~0u, rows.source, b)) * c.inputs;
+#pragma unroll
+                for (int v = 0; v < kV; ++v) {
+                    while (not_ready(x[b][v])) x[b][v] = place_of_inputs.load(from + begin + v * 128 + lane * 4);
+                }
+            }
+            __syncwarp();
         }
         if (c.norm.weight != nullptr) {
 #pragma unroll
@@ -238,7 +247,7 @@ __device__ inline void finish_pair(const ProductsCall& c, std::int32_t slot, int
         b += bias.y;
     }
     if (c.gate_up) {
-        c.out[static_cast<std::int64_t>(slot) * (c.rows / 2) + packed / 2] = gated(c.activation, c.limit, a, b);
+        c.out[static_cast<std::int64_t>(slot) * (c.rows / 2) + packed / 2] = gated_expert(c.activation, c.limit, a, b);
         return;
     }
     float* const to = c.out + static_cast<std::int64_t>(slot) * c.rows + packed;
@@ -246,30 +255,23 @@ __device__ inline void finish_pair(const ProductsCall& c, std::int32_t slot, int
     if (packed + 1 < c.rows) to[1] = b;
 }
 
-// How a launch divides its work. Changes no bit.
-struct ProductsPlan {
-    int tiles = 0;       // 0: the device knows
-    int each = 1;        // panels of an item
-    int stages = 1;      // of the ring of a warp
-    int room = 1;        // rows of a tile, at most
-    bool keeps = false;  // the inputs of a tile
-    int shared_bytes = 0;
-};
-
 // What a warp asks for next: a unit of a panel of an item, panels of a unit first.
 template <QuantType E>
 class WeightsAhead {
     using Unit = ExpertUnit<E>;
 
 public:
-    __device__ WeightsAhead(const ProductsCall& c, int each, int tile, int group, int items, int warp, int lane)
-        : tile_(tile), group_(group), items_(items), unit_(warp), heads_from_(tile) {
-        look(c, lane);
+    template <class Place>
+    __device__ WeightsAhead(const ProductsCall& c, const Place& at, int each, int tile, int group, int items)
+        : tile_(tile), group_(group), items_(items), unit_(at.warp()), heads_from_(tile) {
+        look(c, at);
         aim(c, each);
     }
     // Commits a group of copies, also of nothing: groups are counted.
-    __device__ void ask(const ProductsCall& c, int each, int units, std::uint32_t ring, int stages, int lane) {
+    template <class Place>
+    __device__ void ask(const ProductsCall& c, const Place& at, int each, int units, std::uint32_t ring, int stages) {
         if (items_ > 0) {
+            const int lane = at.lane();
             const int block = unit_ * Unit::kBlocks;
             copy_async(ring + stage_ * Unit::kBytes,
                        weights_ + (panel_ * c.blocks + block) * static_cast<std::int64_t>(Unit::kFormat.bytes),
@@ -277,30 +279,32 @@ public:
             if (++stage_ == stages) stage_ = 0;
             if (++panel_ == here_) {
                 panel_ = 0;
-                unit_ += static_cast<int>(blockDim.x / 32);
-                if (unit_ >= units) next(c, each, lane);
+                unit_ += at.warps();
+                if (unit_ >= units) next(c, at, each);
             }
         }
         commit_copies();
     }
 
 private:
-    __device__ void next(const ProductsCall& c, int each, int lane) {
-        unit_ = static_cast<int>(threadIdx.x / 32);
+    template <class Place>
+    __device__ void next(const ProductsCall& c, const Place& at, int each) {
+        unit_ = at.warp();
         if (--items_ == 0) return;
         if (++group_ * each >= c.panel_count) {
             group_ = 0;
             if (++tile_ == heads_from_ + 32) {
                 heads_from_ = tile_;
-                look(c, lane);
+                look(c, at);
             }
         }
         aim(c, each);
     }
     // The experts of 32 tiles, one per lane.
-    __device__ void look(const ProductsCall& c, int lane) {
+    template <class Place>
+    __device__ void look(const ProductsCall& c, const Place& at) {
         const auto most = static_cast<int>(most_tiles(c.slots, c.experts));
-        expert_ = __ldcg(&c.with.tiles[min(heads_from_ + lane, most - 1)].expert);
+        expert_ = at.head(min(heads_from_ + at.lane(), most - 1)).x;
     }
     __device__ void aim(const ProductsCall& c, int each) {
         const int expert = __shfl_sync(~0u, expert_, tile_ - heads_from_), first = group_ * each;
@@ -314,56 +318,73 @@ private:
     const std::uint8_t* weights_ = nullptr;
 };
 
-template <QuantType E>
-__global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
-    multiply_experts(const ProductsCall c, const ProductsPlan plan) {
-    constexpr int kMostPanels = most_panels(E);
-    extern __shared__ __align__(128) char shared[];
-    __shared__ std::int32_t slots[2][kExpertRows];
+// Where a group of warps multiplies: the thread block of a launch. (Another: the warps of the decode kernel,
+// mixture_step.cuh.)
+struct ProductsLaunch {
+    static constexpr bool kFlagged = false;  // inputs are there
+    const ProductsCall& c;
+    char* shared;         // of the group
+    std::int32_t* slots;  // [2][kExpertRows], in shared memory
+
+    static __device__ int warp() { return static_cast<int>(threadIdx.x / 32); }
+    static __device__ int warps() { return static_cast<int>(blockDim.x / 32); }
+    static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+    // Which share of the items is the group's, and how many there are.
+    static __device__ int share() { return static_cast<int>(blockIdx.x); }
+    static __device__ int shares() { return static_cast<int>(gridDim.x); }
+    static __device__ void meet() { __syncthreads(); }
+    __device__ int tiles(int known) const { return known > 0 ? known : __ldcg(c.with.tile_count); }
+    // Expert and count of a tile.
+    __device__ int2 head(int tile) const { return __ldcg(reinterpret_cast<const int2*>(c.with.tiles + tile)); }
+    __device__ std::int32_t slot(int tile, int i) const { return __ldcg(c.with.tiles[tile].slots + i); }
+    __device__ float2 stats(std::int32_t row) const { return __ldcg(c.with.stats + row); }
+    static __device__ float4 load(const float* from) { return __ldcg(reinterpret_cast<const float4*>(from)); }
+    // Before the first input is read.
+    static __device__ void await_inputs() { await_predecessors(); }
+};
+
+// A group's share of the items.
+template <QuantType E, int kMostPanels, class Place>
+__device__ __forceinline__ void multiply_share(const ProductsCall& c, const ProductsPlan& plan, const Place& at) {
     using Unit = ExpertUnit<E>;
-    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const int warps = static_cast<int>(blockDim.x / 32), each = plan.each, stages = plan.stages, room = plan.room;
-    // gate_up waits for the router here. When down may start, gate_up has waited, so the tiles are there.
-    if (c.gate_up) await_predecessors();
-    allow_successor();
+    const int warp = at.warp(), lane = at.lane(), warps = at.warps();
+    const int each = plan.each, stages = plan.stages, room = plan.room;
     const int groups = (c.panel_count + each - 1) / each;
-    const std::int64_t all =
-        static_cast<std::int64_t>(plan.tiles > 0 ? plan.tiles : __ldcg(c.with.tile_count)) * groups;
-    const auto begin = static_cast<int>(all * blockIdx.x / gridDim.x),
-               end = static_cast<int>(all * (blockIdx.x + 1) / gridDim.x);
+    const std::int64_t all = static_cast<std::int64_t>(at.tiles(plan.tiles)) * groups;
+    const auto begin = static_cast<int>(all * at.share() / at.shares()),
+               end = static_cast<int>(all * (at.share() + 1) / at.shares());
     if (begin == end) return;
     int tile = begin / groups, group = begin - tile * groups;
     const int units = (c.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
     const int own_units = (units - warp + warps - 1) / warps;
     const int kept = plan.keeps ? (units + warps - 1) / warps : 1;
     const int warp_bytes = Unit::warp_bytes(stages, kept, room);
-    const std::uint32_t ring = shared_address(shared) + warp * warp_bytes, inputs = ring + stages * Unit::kBytes;
-    WeightsAhead<E> ahead(c, each, tile, group, end - begin, warp, lane);
-    for (int i = 0; i < stages; ++i) ahead.ask(c, each, units, ring, stages, lane);
-    TileRows rows(c.with.tiles + tile, lane);
-    if (!c.gate_up) await_predecessors();
+    const std::uint32_t ring = shared_address(at.shared) + warp * warp_bytes, inputs = ring + stages * Unit::kBytes;
+    WeightsAhead<E> ahead(c, at, each, tile, group, end - begin);
+    for (int i = 0; i < stages; ++i) ahead.ask(c, at, each, units, ring, stages);
+    TileRows rows(at, tile, lane);
+    if (!c.gate_up) at.await_inputs();
     ExpertOperand<E> in;
     bool fresh = true;  // the tile
     int stage = 0, buffer = 0, parity = 0;
     for (int item = begin; item < end; ++item) {
         if (fresh) {
-            rows.locate(c);
-            if (warp == 0 && lane < rows.count) slots[parity][lane] = rows.slot;
+            rows.locate(c, at);
+            if (warp == 0 && lane < rows.count) at.slots[parity * kExpertRows + lane] = rows.slot;
             for (int i = 0; plan.keeps && i < own_units; ++i) {
                 ExpertOperand<E>::put(c, rows, (warp + i * warps) * Unit::kInputs, inputs + i * Unit::input_bytes(room),
-                                      room, lane);
+                                      room, lane, at);
             }
         }
         const int first_panel = group * each, here = min(each, c.panel_count - first_panel);
         // Asked for before the products, for the thread that finishes these rows of the first panel.
-        const float2 bias =
-            biases_of(c, rows.expert, first_panel * kPanelRows + 2 * static_cast<int>(threadIdx.x % 16));
+        const float2 bias = biases_of(c, rows.expert, first_panel * kPanelRows + 2 * (lane % 16));
         float total[kMostPanels][2][4] = {};
         const auto run = [&](auto one_row) {
             for (int i = 0; i < own_units; ++i) {
                 const int unit = warp + i * warps;
                 if (!plan.keeps) {
-                    ExpertOperand<E>::put(c, rows, unit * Unit::kInputs, inputs, room, lane);
+                    ExpertOperand<E>::put(c, rows, unit * Unit::kInputs, inputs, room, lane, at);
                     in.take(inputs, rows.count, room, lane);
                     __syncwarp();  // all lanes have taken theirs
                 } else if (own_units > 1 || fresh) {
@@ -390,7 +411,7 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
                         }
                     }
                     __syncwarp();  // the stage is written next
-                    ahead.ask(c, each, units, ring, stages, lane);
+                    ahead.ask(c, at, each, units, ring, stages);
                     if (++stage == stages) stage = 0;
                 }
             }
@@ -405,7 +426,7 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
         for (int p = 0; p < kMostPanels; ++p) {
             if (p >= here) break;
             float* const sums =
-                reinterpret_cast<float*>(shared + warps * warp_bytes) + buffer * warps * sum_stride(room);
+                reinterpret_cast<float*>(at.shared + warps * warp_bytes) + buffer * warps * sum_stride(room);
             float* const to = sums + warp * sum_stride(room);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
@@ -417,17 +438,18 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
                     to[row * 33 + 16 * t + 8 + lane / 4] = total[p][t][2 + i];
                 }
             }
-            __syncthreads();
+            at.meet();
             buffer ^= 1;
-            const int packed = (first_panel + p) * kPanelRows + 2 * static_cast<int>(threadIdx.x % 16);
-            for (int row = static_cast<int>(threadIdx.x) / 16; row < rows.count; row += 2 * warps) {
+            const int packed = (first_panel + p) * kPanelRows + 2 * (lane % 16);
+            for (int row = 2 * warp + lane / 16; row < rows.count; row += 2 * warps) {
                 float a = 0.0f, b = 0.0f;
                 for (int w = 0; w < warps; ++w) {
                     const float* const from = sums + w * sum_stride(room) + row * 33 + packed % kPanelRows;
                     a += from[0];
                     b += from[1];
                 }
-                finish_pair(c, slots[parity][row], packed, a, b, p == 0 ? bias : biases_of(c, rows.expert, packed));
+                finish_pair(c, at.slots[parity * kExpertRows + row], packed, a, b,
+                            p == 0 ? bias : biases_of(c, rows.expert, packed));
             }
         }
         fresh = (group + 1) * each >= c.panel_count;
@@ -435,9 +457,20 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
         if (fresh && item + 1 < end) {
             ++tile;
             parity ^= 1;
-            rows = TileRows(c.with.tiles + tile, lane);
+            rows = TileRows(at, tile, lane);
         }
     }
+}
+
+template <QuantType E>
+__global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
+    multiply_experts(const ProductsCall c, const ProductsPlan plan) {
+    extern __shared__ __align__(128) char shared[];
+    __shared__ std::int32_t slots[2 * kExpertRows];
+    // gate_up waits for the router here. When down may start, gate_up has waited, so the tiles are there.
+    if (c.gate_up) await_predecessors();
+    allow_successor();
+    multiply_share<E, most_panels(E)>(c, plan, ProductsLaunch{c, shared, slots});
 }
 
 // As many CTAs as can share a multiprocessor, the inputs of a tile if they fit, and then the ring as deep as possible.

@@ -6,9 +6,6 @@
 //              is done goes on with choose_row() for all rows and tile_few(): a counter tells which one that is.
 //   choose     many slots: a warp per row.
 //   tile_many  many slots: one CTA.
-//
-// Order:    a number as an integer that compares like it (order_of). A NaN counts as less than every number, so that
-//           whatever the scores are, the chosen experts are different ones.
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +14,7 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/block_sums.cuh"
+#include "kernels/cuda/experts/choose.cuh"
 #include "kernels/cuda/experts/experts.h"
 
 namespace foresay::kernels::cuda {
@@ -24,200 +22,6 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kTileThreads = 1024;
-
-// At least 1; 0 is left for what takes no part.
-__device__ std::uint32_t order_of(float value) {
-    const std::uint32_t bits = __float_as_uint(value);
-    if (value != value) return 1;
-    return bits & 0x80000000u ? max(~bits, 1u) : bits | 0x80000000u;
-}
-// The id of the largest order of all lanes, the lowest one among equals.
-__device__ int best_id(std::uint32_t order, int id) {
-    const std::uint32_t most = __reduce_max_sync(~0u, order);
-    return static_cast<int>(__reduce_min_sync(~0u, order == most ? static_cast<std::uint32_t>(id) : 0xffffffffu));
-}
-__device__ double warp_sum_double(double value) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-    return value;
-}
-__device__ float warp_max(float value) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
-    return value;
-}
-
-// Marks the groups that take part, in the second half of `sums`. A group counts as the sum of its two best experts.
-__device__ void keep_best_groups(const RouterCall& c, float* choice, float* sums, int lane) {
-    const int size = c.experts / c.groups;
-    for (int g = lane; g < c.groups; g += 32) {
-        float first = -INFINITY, second = -INFINITY;
-        for (int i = 0; i < size; ++i) {
-            const float value = choice[g * size + i];
-            if (value > first) {
-                second = first;
-                first = value;
-            } else if (value > second) {
-                second = value;
-            }
-        }
-        sums[g] = size > 1 ? first + second : first;
-        sums[c.groups + g] = 0.0f;  // kept
-    }
-    __syncwarp();
-    for (int n = 0; n < c.groups_used; ++n) {
-        std::uint32_t most = 0;
-        int id = 0;
-        for (int g = lane; g < c.groups; g += 32) {
-            const std::uint32_t order = sums[c.groups + g] != 0.0f ? 0 : order_of(sums[g]);
-            if (order > most) {
-                most = order;
-                id = g;
-            }
-        }
-        const int best = best_id(most, id);
-        if (lane == 0) sums[c.groups + best] = 1.0f;
-        __syncwarp();
-    }
-}
-
-// The experts of row t, by one warp. `memory`: floats of shared memory, memory_floats() of them.
-__device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) {
-    float* const weight = memory;              // of each expert
-    float* const choice = memory + c.experts;  // what is compared
-    float* const groups = choice + c.experts;
-    const float* const scores = c.to.scores + static_cast<std::int64_t>(t) * c.experts;
-    float most = -INFINITY;
-    for (int e = lane; e < c.experts; e += 32) {
-        weight[e] = __ldcg(scores + e);
-        most = fmaxf(most, weight[e]);
-    }
-    if (c.gating == Gating::softmax) {
-        const double peak = warp_max(most);
-        double sum = 0.0;
-        for (int e = lane; e < c.experts; e += 32) {
-            weight[e] = static_cast<float>(exp(static_cast<double>(weight[e]) - peak));
-            sum += static_cast<double>(weight[e]);
-        }
-        sum = warp_sum_double(sum);
-        for (int e = lane; e < c.experts; e += 32) {
-            weight[e] = static_cast<float>(static_cast<double>(weight[e]) / sum);
-        }
-    } else if (c.gating == Gating::sigmoid) {
-        for (int e = lane; e < c.experts; e += 32) {
-            weight[e] = static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(weight[e]))));
-        }
-    }
-    for (int e = lane; e < c.experts; e += 32) {
-        choice[e] = c.choice_bias != nullptr ? weight[e] + c.choice_bias[e] : weight[e];
-    }
-    __syncwarp();
-    const bool grouped = c.groups_used < c.groups;
-    if (grouped) keep_best_groups(c, choice, groups, lane);
-    // From here on `choice` holds orders.
-    auto* const orders = reinterpret_cast<std::uint32_t*>(choice);
-    const int group_size = c.experts / c.groups;
-    for (int e = lane; e < c.experts; e += 32) {
-        const bool takes_part = !grouped || groups[c.groups + e / group_size] != 0.0f;
-        orders[e] = takes_part ? order_of(choice[e]) : 0;
-    }
-    // Lane i ends with the i-th best.
-    int chosen = 0x7fffffff;
-    float chosen_weight = 0.0f;
-    for (int n = 0; n < c.used; ++n) {
-        std::uint32_t most = 0;
-        int id = 0x7fffffff;
-        for (int e = lane; e < c.experts; e += 32) {
-            const std::uint32_t order = orders[e];
-            if (order > most) {
-                most = order;
-                id = e;
-            }
-        }
-        const int best = best_id(most, id);
-        if (best % 32 == lane) orders[best] = 0;
-        if (lane == n) {
-            chosen = best;
-            chosen_weight = weight[best];
-        }
-    }
-    const bool mine = lane < c.used;
-    if (c.gating == Gating::softmax_chosen) {
-        const double peak = warp_max(mine ? chosen_weight : -INFINITY);
-        if (mine) chosen_weight = static_cast<float>(exp(static_cast<double>(chosen_weight) - peak));
-        const double sum = warp_sum_double(mine ? static_cast<double>(chosen_weight) : 0.0);
-        chosen_weight = static_cast<float>(static_cast<double>(chosen_weight) / sum);
-    }
-    // By ascending id.
-    int place = 0;
-    for (int i = 0; i < c.used; ++i) {
-        if (__shfl_sync(~0u, chosen, i) < chosen) ++place;
-    }
-    if (c.renormalize) {
-        double sum = 0.0;
-        for (int i = 0; i < c.used; ++i) {
-            const unsigned lanes = __ballot_sync(~0u, mine && place == i);
-            sum += static_cast<double>(__shfl_sync(~0u, chosen_weight, __ffs(static_cast<int>(lanes)) - 1));
-        }
-        chosen_weight = static_cast<float>(static_cast<double>(chosen_weight) / fmax(sum, 1e-20));
-    }
-    if (mine) {
-        chosen_weight *= c.scale;
-        if (c.factor != nullptr) chosen_weight *= c.factor[chosen];
-        const std::int64_t slot = static_cast<std::int64_t>(t) * c.used + place;
-        c.to.choice[slot] = chosen;
-        c.to.weight[slot] = chosen_weight;
-        if (c.rows == 1) c.to.tiles[place] = {chosen, 1, {place}};
-        if (c.rows == 1 && place == 0) *c.to.tile_count = c.used;
-    }
-    __syncwarp();
-}
-FORESAY_HOST_DEVICE constexpr int memory_floats(const RouterCall& c) { return 2 * c.experts + 2 * c.groups; }
-
-// The tiles of few slots, by all threads of a CTA. Each slot looks at all others. `memory`: words of shared memory,
-// three for each slot.
-__device__ void tile_few(const RouterCall& c, std::int32_t* memory) {
-    const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
-    const int slots = c.rows * c.used;
-    std::int32_t* const expert = memory;
-    std::int32_t* const place = expert + slots;  // among all slots, sorted by expert
-    std::int32_t* const leads = place + slots;   // whether the slot is the first of a tile
-    for (int slot = thread; slot < slots; slot += threads) expert[slot] = __ldcg(c.to.choice + slot);
-    __syncthreads();
-    const auto compare = [&](int slot, int& before, int& rank, int& alike) {
-        const int mine = expert[slot];
-        before = rank = alike = 0;
-        for (int i = 0; i < slots; ++i) {
-            const int other = expert[i];
-            before += other < mine ? 1 : 0;
-            alike += other == mine ? 1 : 0;
-            rank += other == mine && i < slot ? 1 : 0;
-        }
-    };
-    for (int slot = thread; slot < slots; slot += threads) {
-        int before, rank, alike;
-        compare(slot, before, rank, alike);
-        place[slot] = before + rank;
-        leads[slot] = rank % kExpertRows == 0 ? 1 : 0;
-    }
-    __syncthreads();
-    for (int slot = thread; slot < slots; slot += threads) {
-        int before, rank, alike, tile = -1;
-        compare(slot, before, rank, alike);
-        for (int i = 0; i < slots; ++i) tile += leads[i] != 0 && place[i] <= place[slot] ? 1 : 0;
-        ExpertTile& to = c.to.tiles[tile];
-        to.slots[rank % kExpertRows] = slot;
-        if (leads[slot] == 0) continue;
-        to.expert = expert[slot];
-        to.count = min(kExpertRows, alike - rank);
-    }
-    int used = 0;
-    for (int i = 0; i < slots; ++i) used += leads[i];
-    if (thread == 0) *c.to.tile_count = used;
-    const auto most = static_cast<int>(most_tiles(slots, c.experts));
-    for (int i = used + thread; i < most; i += threads) c.to.tiles[i].count = 0;
-}
-constexpr int few_words(const RouterCall& c) { return 3 * c.rows * c.used; }
 
 // The tiles of any number of slots, by all threads of a CTA; `memory`: many_words() words of shared memory. A thread
 // counts the slots of one expert in one stretch of them; neighbouring threads have neighbouring experts, so that they
@@ -293,6 +97,12 @@ __device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
 constexpr int many_words(const RouterCall& c, int threads) {
     const int stretches = threads / c.experts > 1 ? threads / c.experts : 1;
     return c.experts * stretches + 2 * c.experts + 1 + (c.rows * c.used + 1) / 2;
+}
+
+// The score of an expert for row t, as choose_row() wants it.
+__device__ inline auto score_in_memory(const RouterCall& c, int t) {
+    const float* const scores = c.to.scores + static_cast<std::int64_t>(t) * c.experts;
+    return [=](int e) { return __ldcg(scores + e); };
 }
 
 // Mean (0 for an RMS norm) and mean square around it of a row, by a warp.
@@ -393,12 +203,14 @@ __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool f
     __syncthreads();
     if (!last) return;
     for (int row = warp; row < c.rows; row += kWarps) {
-        choose_row(c, row, shared + warp * memory_floats(c), lane);
+        choose_row(c, row, shared + warp * memory_floats(c), lane, score_in_memory(c, row));
     }
     if (c.rows == 1) return;
     __threadfence();
     __syncthreads();
-    tile_few(c, reinterpret_cast<std::int32_t*>(shared));
+    tile_few(
+        c, reinterpret_cast<std::int32_t*>(shared), static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
+        [&](int slot) { return __ldcg(c.to.choice + slot); }, [] { __syncthreads(); });
 }
 
 __global__ void __launch_bounds__(32 * kWarps) choose(const RouterCall c) {
@@ -406,7 +218,9 @@ __global__ void __launch_bounds__(32 * kWarps) choose(const RouterCall c) {
     allow_successor();
     await_predecessors();
     const int warp = static_cast<int>(threadIdx.x) / 32, t = static_cast<int>(blockIdx.x) * kWarps + warp;
-    if (t < c.rows) choose_row(c, t, shared + warp * memory_floats(c), static_cast<int>(threadIdx.x % 32));
+    if (t < c.rows) {
+        choose_row(c, t, shared + warp * memory_floats(c), static_cast<int>(threadIdx.x % 32), score_in_memory(c, t));
+    }
 }
 
 __global__ void __launch_bounds__(kTileThreads) tile_slots(const RouterCall c) {

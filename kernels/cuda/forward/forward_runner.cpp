@@ -400,8 +400,11 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
 }
 
 void ForwardRunner::moe(const OpCall& call) {
+    // As a step of the decode kernel if possible.
+    const Mixture& mixture = prepared<PreparedMoe>(call).mixture;
+    if (w_.decodes() && w_.sequence.mixture(mixture, w_.rows(), w_.x.data(), w_.experts)) return;
     w_.sequence.flush();
-    prepared<PreparedMoe>(call).mixture.launch(stream_, w_.rows(), w_.x.data(), w_.experts);
+    mixture.launch(stream_, w_.rows(), w_.x.data(), w_.experts);
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {
