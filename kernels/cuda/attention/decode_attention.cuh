@@ -542,9 +542,9 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
                     store_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(),
                                                           Group().thread());
                 }
-                Group().meet();
             }
             stored = false;
+            Group().meet();  // also: the next unit, if it was looked up just now
             Softmax<kColumns> state;
             attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
             store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().layer.out,

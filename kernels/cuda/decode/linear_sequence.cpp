@@ -347,7 +347,9 @@ bool LinearSequence::State::plan() {
     args_.plan.stream_bytes = 0;
     if (form.adds && are_whole_layers(args_, form) && are_chained(args_, form)) {
         const int32_t width = args_.op(form.kIn).inputs, bytes = args_.rows * width * 4;
-        if (width <= kStreamWidth && bytes <= kStreamShared) args_.plan.stream_bytes = (bytes + 127) / 128 * 128;
+        // More than eight rows are read by code that expects them in global memory.
+        if (args_.rows <= 8 && width <= kStreamWidth && bytes <= kStreamShared)
+            args_.plan.stream_bytes = (bytes + 127) / 128 * 128;
     }
     if (!plan_gemv(quant_type_, scratch, info.shared_bytes, info.processors, 1,
                    std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan))

@@ -61,10 +61,10 @@ struct ProductsStep {
 
 // Gate and up, or down, by all multiplying warps. Not inlined: registers.
 template <QuantType E>
-__device__ __noinline__ void multiply_chosen(std::uint32_t shared, bool down) {
+__device__ __noinline__ void multiply_chosen(std::uint32_t shared, std::uint32_t call, std::uint32_t plan) {
     MixtureLists& lists = MixtureLists::at(shared);
-    const ProductsCall& c = down ? lists.constants.out : lists.constants.in;
-    const MixtureProducts& how = down ? lists.plan.out : lists.plan.in;
+    const auto& c = *static_cast<const ProductsCall*>(__cvta_shared_to_generic(call));
+    const MixtureProducts how = *static_cast<const MixtureProducts*>(__cvta_shared_to_generic(plan));
     char* const work = lists.work();
     const int warp = static_cast<int>(thread_index() / 32), group = warp / how.warps;
     if (group >= how.groups) return;
@@ -76,12 +76,15 @@ __device__ __noinline__ void multiply_chosen(std::uint32_t shared, bool down) {
 
 template <QuantType kDense>
 __device__ __forceinline__ void multiply_chosen_as(std::uint32_t shared, bool down) {
+    const MixtureLists& lists = MixtureLists::at(shared);
+    const auto place = [&](const void* of) { return shared_address(of); };
+    const std::uint32_t call = down ? place(&lists.constants.out) : place(&lists.constants.in);
+    const std::uint32_t plan = down ? place(&lists.plan.out) : place(&lists.plan.in);
     if constexpr (kDense == QuantType::q8_0) {
-        const MixtureConstants& constants = MixtureLists::at(shared).constants;
-        const QuantType quant_type = down ? constants.out.quant_type : constants.in.quant_type;
-        if (quant_type == QuantType::mxfp4) return multiply_chosen<QuantType::mxfp4>(shared, down);
+        const QuantType quant_type = down ? lists.constants.out.quant_type : lists.constants.in.quant_type;
+        if (quant_type == QuantType::mxfp4) return multiply_chosen<QuantType::mxfp4>(shared, call, plan);
     }
-    multiply_chosen<kDense>(shared, down);
+    multiply_chosen<kDense>(shared, call, plan);
 }
 
 // The score of an expert for a row x (routing.cu: scores()), by a warp. router, norm: rows in shared memory; `folds`:

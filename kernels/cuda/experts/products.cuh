@@ -39,8 +39,11 @@ struct ExpertUnit {
     static constexpr int kRowBytes = kUnit.row_bytes;
     static constexpr int kPlanes = kUnit.planes;
     static_assert(kPlanes == ActivationForm<E>::planes);
-    static constexpr int input_bytes(int rows) { return kUnit.input_bytes(rows); }
-    static constexpr int warp_bytes(int stages, int kept, int rows) { return kUnit.warp_bytes(stages, kept, rows); }
+    // As those of ProductsUnit, which a device cannot call: kUnit has no address there.
+    static constexpr int input_bytes(int rows) { return rows * kRowBytes * kPlanes + 4 * kExpertRows; }
+    static constexpr int warp_bytes(int stages, int kept, int rows) {
+        return (stages * kBytes + kept * input_bytes(rows) + 127) / 128 * 128;
+    }
 };
 // A tile, its rows one per lane; lanes past the last one have a copy of it.
 struct TileRows {
@@ -347,6 +350,7 @@ struct ProductsLaunch {
 template <QuantType E, int kMostPanels, class Place>
 __device__ __forceinline__ void multiply_share(const ProductsCall& c, const ProductsPlan& plan, const Place& at) {
     using Unit = ExpertUnit<E>;
+    static_assert(Unit::warp_bytes(2, 3, 5) == Unit::kUnit.warp_bytes(2, 3, 5));
     const int warp = at.warp(), lane = at.lane(), warps = at.warps();
     const int each = plan.each, stages = plan.stages, room = plan.room;
     const int groups = (c.panel_count + each - 1) / each;
