@@ -22,7 +22,12 @@ Expressions::Expressions(std::size_t limit) : limit_(limit), table_(1024, 0) {
 
 // ------------------------------------------------------------------------------------------------------- construction
 
+void Expressions::refuse_work() {
+    throw Error("this grammar takes too long to compile; use fewer alternatives, or fewer or smaller repetitions");
+}
+
 Expression Expressions::add(const Node& node) {
+    spend(1);
     const auto slot_of = [&](const Node& n) {
         std::uint64_t h = static_cast<std::uint64_t>(n.kind) * 0x9E3779B97F4A7C15u;
         for (const std::uint64_t v : {n.a, n.b, n.c}) h = (h ^ v) * 0xFF51AFD7ED558CCDu, h ^= h >> 29;
@@ -141,6 +146,7 @@ Expression Expressions::alternatives(std::vector<Expression> parts) {
         for (; nodes_[e].kind == Kind::either; e = nodes_[e].b) flat.push_back(nodes_[e].a);
         flat.push_back(e);
     }
+    spend(flat.size());
     std::size_t kept = 0;
     bool other_nullable = false;
     for (const Expression e : flat) {
@@ -168,6 +174,7 @@ Expression Expressions::intersection(std::vector<Expression> parts) {
         for (; nodes_[e].kind == Kind::both; e = nodes_[e].b) flat.push_back(nodes_[e].a);
         flat.push_back(e);
     }
+    spend(flat.size());
     std::sort(flat.begin(), flat.end());
     flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
     std::size_t kept = 0;
@@ -226,6 +233,7 @@ Expression Expressions::derivative(Expression e, std::uint8_t value) {
             break;
     }
     if (e == kAll) return kAll;
+    spend(1);
     const std::uint64_t key = (static_cast<std::uint64_t>(e) << 8 | value) + 1;
     const auto slot_of = [&](std::uint64_t k) {
         std::size_t slot = (k * 0x9E3779B97F4A7C15u >> 20) & (derivatives_.size() - 1);

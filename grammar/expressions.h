@@ -76,6 +76,12 @@ public:
     // may also mean that it is not obvious.
     bool takes_any(Expression e, Expression characters);
     std::size_t size() const { return nodes_.size(); }
+    // From now on at most so many steps: expressions that are asked for, and derivatives. Errors: Error beyond it.
+    void limit_work(std::uint64_t steps) { work_left_ = steps; }
+    void spend(std::uint64_t steps) {
+        if (work_left_ < steps) refuse_work();
+        work_left_ -= steps;
+    }
 
     // The bytes in classes that no expression made so far tells apart, and the lowest byte of each class.
     struct Classes {
@@ -109,7 +115,10 @@ private:
     bool ends_like_others(Expression e);
     bool loops(Expression e, Expression characters);
 
+    [[noreturn]] static void refuse_work();
+
     std::size_t limit_;
+    std::uint64_t work_left_ = UINT64_MAX;
     std::size_t step_limit_ = SIZE_MAX;  // of the derivative that is being computed
     std::vector<Node> nodes_;
     std::vector<Expression> table_;  // open addressing; 0: free

@@ -11,12 +11,16 @@
 
 namespace foresay::grammar {
 
+struct JsonValue;
+
 Symbol read_regex(Machine& machine, std::string_view text);
 Symbol read_choices(Machine& machine, std::string_view text);
 Symbol read_gbnf(Machine& machine, std::string_view text);
 Symbol read_json_schema(Machine& machine, std::string_view text, Whitespace whitespace);
+Symbol read_json_schema(Machine& machine, JsonValue schema, Whitespace whitespace);
+Symbol read_structural_tag(Machine& machine, std::string_view text, Whitespace whitespace);
 
-// A symbol for an expression, which may match the empty text or nothing at all.
-Symbol symbol_of(Machine& machine, Expression expression);
+// A symbol for an expression, which may match the empty text or nothing at all. `free`: special tokens may write it.
+Symbol symbol_of(Machine& machine, Expression expression, bool free = false);
 
 }  // namespace foresay::grammar

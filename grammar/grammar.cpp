@@ -26,6 +26,8 @@ Symbol read(Machine& machine, const Source& source, const Options& options) {
             return read_json_schema(machine, "true", options.whitespace);
         case Language::json_schema:
             return read_json_schema(machine, source.text, options.whitespace);
+        case Language::structural_tag:
+            return read_structural_tag(machine, source.text, options.whitespace);
     }
     bug("a language has no reader");
 }
@@ -79,7 +81,9 @@ std::shared_ptr<const Grammar> Grammar::compile(std::shared_ptr<const Vocabulary
                                                 const Options& options) {
     auto data = std::make_unique<GrammarData>(std::move(vocabulary));
     Machine& machine = data->machine();
+    machine.expressions().limit_work(options.most_work);
     machine.start(surround(machine, read(machine, source, options), options));
+    machine.expressions().limit_work(UINT64_MAX);
     return std::make_shared<const Grammar>(std::move(data));
 }
 

@@ -33,11 +33,12 @@
 namespace foresay::grammar {
 
 enum class Language : std::uint8_t {
-    regex,        // the whole text matches (grammar/pattern.h)
-    choices,      // one of the lines of the source; empty lines do not count
-    gbnf,         // llama.cpp's notation; the rule "root" is the text
-    json,         // any JSON value; the source is empty
-    json_schema,  // a JSON text that is valid under the schema (docs/grammars.md lists the keywords)
+    regex,           // the whole text matches (grammar/pattern.h)
+    choices,         // one of the lines of the source; empty lines do not count
+    gbnf,            // llama.cpp's notation; the rule "root" is the text
+    json,            // any JSON value; the source is empty
+    json_schema,     // a JSON text that is valid under the schema (docs/grammars.md lists the keywords)
+    structural_tag,  // parts in several of these languages, one after the other (docs/grammars.md)
 };
 
 struct Source {
@@ -56,11 +57,14 @@ enum class After : std::uint8_t {
 };
 
 struct Options {
-    Whitespace whitespace = Whitespace::free;  // of json and json_schema
+    Whitespace whitespace = Whitespace::free;  // of json and json_schema, also as parts
     // Not empty: text is free until this has been written; what follows is under the grammar. A text may also end
     // without it.
     std::string trigger;
     After after = After::end;
+    // What compiling may cost, for grammars of strangers: about so many steps, of which a core makes 10 to 30 million
+    // in a second. The same for the same grammar on every machine.
+    std::uint64_t most_work = UINT64_MAX;
 };
 
 inline constexpr std::size_t kMostSourceBytes = std::size_t{2} << 20;

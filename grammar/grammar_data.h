@@ -74,6 +74,7 @@ private:
         std::size_t count = 0;
     };
     std::vector<Thread> pool_;
+    std::uint64_t steps_taken_ = 0;
     Level levels_[257];
 };
 

@@ -48,6 +48,7 @@ private:
 
     Symbol symbol(const Goal& goal) {
         MergedSchema merged = document_.merge(goal);
+        e_.spend(10 * (1 + merged.goal.size()));
         if (merged.never || merged.types == 0) return {};
         const auto [known, fresh] = symbols_.try_emplace(merged.goal);
         if (!fresh) return known->second;
@@ -91,6 +92,7 @@ private:
         std::vector<const JsonValue*> found = list_of(*merged.values[0]);
         for (std::size_t i = 1; i < merged.values.size(); ++i) {
             const std::vector<const JsonValue*> other = list_of(*merged.values[i]);
+            e_.spend(found.size() * other.size());
             std::erase_if(found, [&](const JsonValue* v) {
                 return std::none_of(other.begin(), other.end(), [&](const JsonValue* o) { return equal(*v, *o); });
             });
@@ -511,8 +513,12 @@ private:
 
 }  // namespace
 
+Symbol read_json_schema(Machine& machine, JsonValue schema, Whitespace whitespace) {
+    return Compiler(machine, std::move(schema), whitespace).compile();
+}
+
 Symbol read_json_schema(Machine& machine, std::string_view text, Whitespace whitespace) {
-    return Compiler(machine, read_json(text), whitespace).compile();
+    return read_json_schema(machine, read_json(text), whitespace);
 }
 
 }  // namespace foresay::grammar

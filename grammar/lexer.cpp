@@ -17,7 +17,8 @@ std::string key_of(const std::vector<T>& values) {
 }  // namespace
 
 std::uint32_t Lexer::add(Expression expression, bool free) {
-    const auto [found, fresh] = ids_.try_emplace(expression, static_cast<std::uint32_t>(lexemes_.size()));
+    const std::uint64_t key = std::uint64_t{expression} * 2 + (free ? 1 : 0);
+    const auto [found, fresh] = ids_.try_emplace(key, static_cast<std::uint32_t>(lexemes_.size()));
     if (fresh) {
         lexemes_.push_back(expression);
         free_.push_back(free);

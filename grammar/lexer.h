@@ -74,7 +74,7 @@ private:
     Expressions& expressions_;
     std::vector<Expression> lexemes_;
     std::vector<bool> free_;
-    std::unordered_map<Expression, std::uint32_t> ids_;
+    std::unordered_map<std::uint64_t, std::uint32_t> ids_;  // by expression and whether it is free
     Expressions::Classes classes_;
     std::vector<std::uint32_t> table_;
     std::vector<Info> info_;

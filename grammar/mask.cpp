@@ -11,6 +11,9 @@ namespace {
 constexpr std::size_t kMostMaskBytes = std::size_t{32} << 20;
 constexpr std::uint32_t kMostPlain = 33;      // characters that are looked ahead
 constexpr std::size_t kMostPlainStates = 16;  // at one distance
+// Of one mask, in bytes followed: a large vocabulary needs a million. A grammar that needs this many would hold up all
+// texts that are generated beside its own, for about a second at each token.
+constexpr std::uint64_t kMostSteps = 32'000'000;
 
 // The bytes of plain characters: ranges of first bytes, and of the ones after them.
 struct Sequence {
@@ -158,6 +161,7 @@ void GrammarData::walk(const Trie& trie, std::uint32_t begin, std::uint32_t end,
                 i = node.end;
                 continue;
             }
+            ++steps_taken_;
             if (!lexer.accepts(next)) {
                 pool_.resize(level.first);
                 pool_.push_back({thread.row, next});
@@ -166,6 +170,9 @@ void GrammarData::walk(const Trie& trie, std::uint32_t begin, std::uint32_t end,
             }
         }
         if (!alive) {
+            steps_taken_ += 8 * above.count;
+            if (steps_taken_ > kMostSteps)
+                throw Error("this grammar is too complex: to find the tokens that may come next takes too long");
             pool_.resize(level.first);
             Thread threads[Machine::kMostThreads];  // pool_ grows while they are followed
             std::copy_n(pool_.begin() + static_cast<std::ptrdiff_t>(above.first), above.count, threads);
@@ -204,6 +211,7 @@ void GrammarData::make_mask(std::span<const Thread> threads, std::vector<std::ui
     const Vocabulary& vocabulary = *vocabulary_;
     std::uint32_t every = 0;
     std::uint32_t some = 0;
+    steps_taken_ = 0;
     for (const Thread& thread : threads) {
         const Reach r = reach(thread.lexer);
         every = std::max(every, r.every);

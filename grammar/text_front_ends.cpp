@@ -5,17 +5,17 @@
 
 namespace foresay::grammar {
 
-Symbol symbol_of(Machine& machine, Expression expression) {
+Symbol symbol_of(Machine& machine, Expression expression, bool free) {
     Expressions& expressions = machine.expressions();
     if (expressions.matches_nothing(expression)) return {};
-    if (!expressions.nullable(expression)) return Symbol::lexeme(machine.lexer().add(expression));
+    if (!expressions.nullable(expression)) return Symbol::lexeme(machine.lexer().add(expression, free));
     const std::uint32_t rule = machine.rules().add_rule();
     const std::uint32_t first = machine.rules().first_state(rule);
     machine.rules().set_final(first);
     if (expression != Expressions::kEmpty) {
         const std::uint32_t end = machine.rules().add_state(rule);
         machine.rules().set_final(end);
-        machine.rules().add_edge(first, Symbol::lexeme(machine.lexer().add(expression)), end);
+        machine.rules().add_edge(first, Symbol::lexeme(machine.lexer().add(expression, free)), end);
     }
     return Symbol::rule(rule);
 }

@@ -70,7 +70,7 @@ public:
     virtual std::int32_t find(std::string_view text) const = 0;   // the id whose bytes are exactly `text`, or -1
     virtual bool ends_text(std::int32_t) const { return false; }  // whether a generation ends with the token
     virtual std::string_view control_text(std::int32_t) const { return {}; }  // the name of a control token
-    // What the grammar stage keeps for this vocabulary. Stages are created on one thread.
+    // What the grammar stage keeps for this vocabulary; it locks.
     std::shared_ptr<void>& grammars() const { return grammars_; }
 
 private:

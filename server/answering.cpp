@@ -136,7 +136,7 @@ void Answering::start() {
             lanes_.back()->choice.prompt_tokens = static_cast<std::int64_t>(prompts[p].size());
             BackendRequest one;
             one.prompt = prompts[p];
-            one.chain = model.chain(request_);
+            one.chain = model.chain(request_, request_.prompts[p], prompts[p]);
             // The context's last position needs no successor, so an answer may fill it.
             one.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(most, 1 << 30));
             one.seed = facts.seed;

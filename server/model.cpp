@@ -9,6 +9,7 @@
 #include "core/weights/checksums.h"
 #include "core/weights/mapped_file.h"
 #include "server/error.h"
+#include "server/output/answer_grammar.h"
 
 namespace foresay::server {
 
@@ -31,6 +32,7 @@ bool shows(const jinja::Text& text, std::string_view part) { return text.bytes()
 
 ServedModel::ServedModel(const engine::Engine& engine, std::string name, const std::vector<std::string>& aliases)
     : engine_(engine),
+      grammars_(engine),
       style_(core::chat_style(engine.config(), engine.tokenizer(), engine.chat_template())),
       name_(name.empty() ? name_of_file(engine.config().target_model) : std::move(name)),
       aliases_(aliases),
@@ -127,9 +129,50 @@ samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) co
     return spec;
 }
 
-std::unique_ptr<samplers::Chain> ServedModel::chain(const GenerationRequest& request) const {
+void ServedModel::check_grammar(const std::string& language, const std::string& text, const std::string& param) const {
+    const std::string refusal = grammars_.refusal(language, text);
+    if (!refusal.empty()) throw wrong_value(param, "'" + param + "': " + refusal);
+}
+
+// What is not strict promises nothing: a schema that no grammar can keep then means any object.
+Json ServedModel::schema_of(const Tool& tool) const {
+    const Json any = Json::object({{"type", "object"}});
+    const Json& schema = tool.parameters.is_object() ? tool.parameters : any;
+    if (tool.strict) {
+        check_grammar("json_schema", schema.dump(), tool.param);
+    } else if (!grammars_.refusal("json_schema", schema.dump()).empty()) {
+        return any;
+    }
+    return schema;
+}
+
+void ServedModel::set_grammar(const GenerationRequest& request, const Prompt& prompt,
+                              std::span<const std::int32_t> tokens, samplers::ChainSpec& spec) const {
+    const AnswerForm* form = request.form ? &*request.form : nullptr;
+    std::string language, text, param = form != nullptr ? form->param : "";
+    if (form != nullptr) {
+        language = form->is_schema ? "json_schema" : "gbnf";
+        text = form->is_schema ? form->schema.dump() : form->gbnf;
+        check_grammar(language, text, param);
+    }
+    if (prompt.conversation && AnswerGrammar::needed(*prompt.conversation, form)) {
+        const core::AnswerParser parser(style_.markup, tokenizer(), tokens);
+        const AnswerGrammar grammar{format_, style_.markup, parser.in_reasoning(),
+                                    [this](const Tool& tool) { return schema_of(tool); }};
+        language = "structural_tag";
+        text = grammar.text(*prompt.conversation, form);
+        if (param.empty()) param = prompt.conversation->call_param.empty() ? "tools" : prompt.conversation->call_param;
+        check_grammar(language, text, param);
+    }
+    if (!language.empty()) Grammars::set(spec, language, text);
+}
+
+std::unique_ptr<samplers::Chain> ServedModel::chain(const GenerationRequest& request, const Prompt& prompt,
+                                                    std::span<const std::int32_t> tokens) const {
     try {
-        return engine_.make_chain(chain_spec(request));
+        samplers::ChainSpec spec = chain_spec(request);
+        set_grammar(request, prompt, tokens, spec);
+        return engine_.make_chain(spec);
     } catch (const ApiError&) {
         throw;
     } catch (const Error& problem) {

@@ -2,19 +2,21 @@
 // of its texts depend on.
 //
 // Life:     the engine outlives it.
-// Threads:  immutable after construction; any thread.
+// Threads:  immutable after construction, but for the grammars that it keeps; any thread.
 // Cost:     the constructor reads the model's files once, for the fingerprint.
 // Errors:   ApiError with the field that is wrong.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/chat/style.h"
 #include "engine/engine.h"
+#include "server/grammars.h"
 #include "server/output/output_format.h"
 #include "server/request.h"
 
@@ -55,7 +57,9 @@ public:
     std::vector<std::int32_t> count(const Prompt& prompt) const;
 
     samplers::ChainSpec chain_spec(const GenerationRequest& request) const;
-    std::unique_ptr<samplers::Chain> chain(const GenerationRequest& request) const;
+    // The chain of an answer to a prompt, whose tokens are given: with the grammar that the request wants.
+    std::unique_ptr<samplers::Chain> chain(const GenerationRequest& request, const Prompt& prompt,
+                                           std::span<const std::int32_t> tokens) const;
 
 private:
     jinja::Text render_template(const Conversation& conversation) const;
@@ -64,8 +68,13 @@ private:
     std::vector<std::int32_t> encode_hole(const Hole& hole, std::int64_t max_tokens) const;
     std::vector<std::int32_t> encode_any(const Prompt& prompt, std::int64_t max_tokens) const;
     void find_fingerprint();
+    void set_grammar(const GenerationRequest& request, const Prompt& prompt, std::span<const std::int32_t> tokens,
+                     samplers::ChainSpec& spec) const;
+    Json schema_of(const Tool& tool) const;
+    void check_grammar(const std::string& language, const std::string& text, const std::string& param) const;
 
     const engine::Engine& engine_;
+    mutable Grammars grammars_;  // it locks
     core::ChatStyle style_;
     OutputFormat format_;
     std::string name_;

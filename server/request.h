@@ -30,7 +30,9 @@ struct Message {
 
 struct Tool {
     std::string name, description;
-    Json parameters;  // a JSON Schema; null: none
+    Json parameters;      // a JSON Schema; null: none
+    bool strict = false;  // its calls have arguments that are valid under the schema
+    std::string param;    // the field that the schema comes from
 };
 
 // A conversation that is to be answered.
@@ -39,6 +41,10 @@ struct Conversation {
     std::vector<Tool> tools;     // empty: the answer is not searched for calls
     bool continue_last = false;  // the last message is the beginning of the answer
     bool generation_prompt = true;
+    bool must_call = false;   // the answer is one call or several
+    std::string call_name;    // of the only tool that may then be called; empty: any
+    bool one_call = false;    // at most one
+    std::string call_param;   // the field that says so
     std::string reasoning;    // "", "off", "on", "low", "medium", "high"
     Json template_arguments;  // an object or null
 };
@@ -73,6 +79,14 @@ struct SamplerSetting {
     std::string param;
 };
 
+// What the content of an answer must be.
+struct AnswerForm {
+    bool is_schema = true;  // `schema` counts, else `gbnf`
+    Json schema;            // a JSON Schema
+    std::string gbnf;       // a grammar in llama.cpp's notation
+    std::string param;      // the field that it comes from
+};
+
 struct GenerationRequest {
     std::vector<Prompt> prompts;  // each gets `n` answers
     int n = 1;
@@ -82,6 +96,7 @@ struct GenerationRequest {
     std::vector<std::string> stop;
     bool ignore_eos = false;
     std::vector<SamplerSetting> samplers;
+    std::optional<AnswerForm> form;
     std::optional<std::vector<std::string>> chain;  // the names of the stages, in order; none: the configured ones
     int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none
     std::optional<int> draft;                       // tokens to draft: 0 for none; none: as configured

@@ -63,14 +63,15 @@ int status_of(Problem problem) {
     return 500;
 }
 
-Service::Service(const ServedModel& model, Backend& backend, Keys& keys, ServiceOptions options)
-    : model_(model),
-      backend_(backend),
-      keys_(keys),
-      options_(std::move(options)),
-      routes_(all_routes()),
-      workers_(kWorkers, kWaiting) {}
+Service::Service(Keys& keys, ServiceOptions options)
+    : keys_(keys), options_(std::move(options)), routes_(all_routes(options_.page)), workers_(kWorkers, kWaiting) {}
 Service::~Service() = default;
+
+void Service::serve(const ServedModel& model, Backend& backend) {
+    model_ = &model;
+    backend_ = &backend;
+    loaded_ = true;
+}
 
 const Route* Service::find(const HttpRequest& head, bool& other_method) const {
     const Route* best = nullptr;
@@ -163,6 +164,15 @@ std::optional<HttpResponse> Service::check(HttpRequest& head) {
             error.retry_after = 5;
             throw error;
         }
+        if (route->alone != nullptr) {
+            metrics_.count_response(200);
+            return route->alone(std::string_view(head.path).substr(route->path.size()));
+        }
+        if (!loaded_) {
+            ApiError error(Problem::unavailable, "the model is being loaded; come again", "loading_model");
+            error.retry_after = 2;
+            throw error;
+        }
     } catch (const ApiError& error) {
         HttpResponse response = refusal(head, error);
         metrics_.count_response(response.status);
@@ -209,8 +219,8 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
     Call call{.request = request,
               .body = {},
               .exchange = exchange,
-              .model = model_,
-              .backend = backend_,
+              .model = *model_,
+              .backend = *backend_,
               .metrics = metrics_,
               .caller = caller,
               .lease = route.body != nullptr ? keys_.begin(caller) : nullptr,
@@ -220,7 +230,7 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
               .draining = draining_,
               .gauges = {},
               .tail = std::string_view(request.path).substr(std::min(route.path.size(), request.path.size()))};
-    call.gauges = {backend_.running(), backend_.waiting(), backend_.most_running(),
+    call.gauges = {backend_->running(), backend_->waiting(), backend_->most_running(),
                    server_ != nullptr ? server_->connections() : 0, server_ != nullptr ? server_->stalled() : 0};
     if (route.body != nullptr) {
         try {

@@ -26,14 +26,18 @@ struct ServiceOptions {
     std::vector<std::string> origins;  // further values of Origin
     bool any_model = true;             // a model of another name is answered by ours
     bool foreign = false;              // an address is listened on that others reach
+    bool page = true;                  // there is a page at "/"
     // Gets a line for each answer; may be null.
     std::function<void(const std::string&)> log;
 };
 
 class Service final : public Handler {
 public:
-    Service(const ServedModel& model, Backend& backend, Keys& keys, ServiceOptions options);
+    Service(Keys& keys, ServiceOptions options);
     ~Service() override;
+
+    // Requests for the model are refused until it is here. Both outlive the service's workers.
+    void serve(const ServedModel& model, Backend& backend);
 
     std::optional<HttpResponse> check(HttpRequest& head) override;
     void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
@@ -54,13 +58,13 @@ private:
     HttpResponse refusal(const HttpRequest& head, const ApiError& error) const;
     void run(const Route& route, HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
 
-    const ServedModel& model_;
-    Backend& backend_;
     Keys& keys_;
     ServiceOptions options_;
     Metrics metrics_;
     std::vector<Route> routes_;
-    std::atomic<bool> draining_{false};
+    std::atomic<bool> draining_{false}, loaded_{false};
+    const ServedModel* model_ = nullptr;  // these two count once loaded_ is true
+    Backend* backend_ = nullptr;
     const HttpServer* server_ = nullptr;
     Workers workers_;
 };

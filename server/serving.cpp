@@ -16,14 +16,16 @@ std::unique_ptr<Backend> make_backend(const engine::Engine& engine, const Servin
 
 }  // namespace
 
-Serving::Serving(const engine::Engine& engine, ServingOptions options)
-    : keys_(options.keys, options.complain),
-      model_(engine, options.name, options.aliases),
-      backend_(make_backend(engine, options)) {
-    const std::string version = options.service.version;
-    service_ = std::make_unique<Service>(model_, *backend_, keys_, std::move(options.service));
-    http_ = std::make_unique<HttpServer>(options.addresses, options.limits, version, *service_);
+Serving::Serving(ServingOptions options) : options_(std::move(options)), keys_(options_.keys, options_.complain) {
+    service_ = std::make_unique<Service>(keys_, options_.service);
+    http_ = std::make_unique<HttpServer>(options_.addresses, options_.limits, options_.service.version, *service_);
     service_->watch(*http_);
+}
+
+void Serving::load(const engine::Engine& engine) {
+    model_ = std::make_unique<ServedModel>(engine, options_.name, options_.aliases);
+    backend_ = make_backend(engine, options_);
+    service_->serve(*model_, *backend_);
 }
 
 // Answers that are still being made hold exchanges of the sockets, so the backend ends before them.

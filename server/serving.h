@@ -1,6 +1,6 @@
 // server/serving.h: a whole server: model, backend, keys, protocols and sockets, made and ended in the right order.
 //
-// Life:     the engine outlives it. run() returns when drain() or stop() has ended everything.
+// Life:     the engine of load() outlives it. run() returns when drain() or stop() has ended everything.
 // Threads:  run() is the network thread; everything else may be called from any other.
 // Errors:   the constructor throws Error: an address, the file of keys, the model.
 #pragma once
@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -35,8 +36,13 @@ struct ServingOptions {
 
 class Serving {
 public:
-    Serving(const engine::Engine& engine, ServingOptions options);
+    // Listens. Requests for the model are told to come again until load() has returned.
+    explicit Serving(ServingOptions options);
+    Serving(const engine::Engine& engine, ServingOptions options) : Serving(std::move(options)) { load(engine); }
     ~Serving();
+
+    // Any thread, once, also while run() runs. The engine outlives this.
+    void load(const engine::Engine& engine);
 
     void run();
     void drain();
@@ -44,12 +50,14 @@ public:
     void reload_keys();
 
     const std::vector<ListenAddress>& addresses() const;
-    const ServedModel& model() const { return model_; }
+    // After load():
+    const ServedModel& model() const { return *model_; }
     const Backend& backend() const { return *backend_; }
 
 private:
+    ServingOptions options_;
     Keys keys_;
-    ServedModel model_;
+    std::unique_ptr<ServedModel> model_;
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Service> service_;
     std::unique_ptr<HttpServer> http_;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "core/text/tokenizer.h"
 #include "samplers/chain.h"
+#include "speculative/draft_gain.h"
 #include "speculative/failures.h"
 #include "speculative/prefix_cache.h"
 #include "speculative/row_budget.h"
@@ -395,7 +396,9 @@ void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequenc
                          .live = &sequence->chain(),
                          .sampled = {}});
     }
+    const double start = parts.now();
     model->step(steps);
+    counters.draft_ms += parts.now() - start;
     for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
 }
 
@@ -414,17 +417,21 @@ void BatchGenerator::State::draft_fixed() {
     }
 }
 
-// In tokens: what the draft model's next token for this text is worth, without the time of the step.
+// In tokens: what the draft model's next token for this text promises, without the time of the step.
 double BatchGenerator::State::gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const {
-    // A further row costs what it does on average, because devices compute rows in tiles.
-    constexpr std::int32_t kRows = 8;
-    const std::int32_t first = std::min(rows, costs.widest() - 1);
-    const std::int32_t last = std::min(first + kRows, costs.widest());
-    const double row_ms = (costs.verify_ms(last) - costs.verify_ms(first)) / (last - first);
+    const auto texts = static_cast<std::int32_t>(drafting_texts.size());
     // What the draft model has missed of the text is made up for once, in the hope of many drafts.
     const double late_ms = model->catch_up_ms(sequence.model_draft, sequence.tokens().size());
     const double rounds = std::max(8.0, 0.5 * sequence.room());
-    return sequence.survival() * sequence.model_chance() - value * (row_ms + late_ms / rounds);
+    return draft_gain(sequence.acceptance(), costs,
+                      {.rows = rows,
+                       .texts = texts,
+                       .further = sequence.draft_room(),
+                       .survival = sequence.survival(),
+                       .match = match_class(sequence.proposal().length),
+                       .step_ms = model->step_ms(texts) / texts,
+                       .value = value}) -
+           value * late_ms / rounds;
 }
 
 // Takes what the lookup has while that is likely. `prefer_model`: only where the draft model would not do better.
@@ -625,6 +632,7 @@ void BatchGenerator::resume(Ticket ticket) {
 
 bool BatchGenerator::step() {
     State& s = *state_;
+    const double begin = s.parts.now();
     s.end_cancelled();
     s.admit();
     s.plan();
@@ -639,11 +647,15 @@ bool BatchGenerator::step() {
     check(s.target().evaluate(s.schedule.row_class, s.segments), "every admitted sequence has its pages");
     s.last = s.schedule.row_class;
     s.start_sampling();
-    const double verify_ms = s.parts.now() - start;
+    const double forward_end = s.parts.now();
+    const double verify_ms = forward_end - start;
     const std::int64_t before = s.counters.tokens;
     s.sample();
+    s.counters.target_ms += verify_ms;
+    s.counters.sample_ms += s.parts.now() - forward_end;
     if (s.last == kernels::RowClass::decode) s.learn(verify_ms, static_cast<std::int32_t>(s.counters.tokens - before));
     s.remove_ended();
+    s.counters.step_ms += s.parts.now() - begin;
     return true;
 }
 

@@ -119,6 +119,13 @@ struct BatchCounters {
     std::int64_t drafted = 0;        // tokens verified
     std::int64_t accepted = 0;       // of those
     std::int64_t preemptions = 0;    // times that a text gave its pages up
+    // Milliseconds of all steps that had a forward, and of these:
+    double step_ms = 0.0;
+    double target_ms = 0.0;  // the target's forwards and what the device samples from them
+    double draft_ms = 0.0;   // the draft model
+    double sample_ms = 0.0;  // the host samples, and hands texts to their sinks
+    // All else: admission, schedule, row budget, lookups.
+    double schedule_ms() const { return step_ms - target_ms - draft_ms - sample_ms; }
 };
 
 class BatchGenerator {

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "speculative/draft_gain.h"
+
 namespace foresay::speculative {
 namespace {
 
-constexpr std::int32_t kLookAhead = 8;  // draft tokens that an estimate reaches ahead
 // A draft must promise this many tokens beyond its cost, because the best of many estimates is optimistic.
 constexpr double kLeastGain = 0.05;
 // Plain steps between two probes: doubles from the first value to the last.
@@ -36,39 +37,17 @@ constexpr std::int32_t kLastPause = 512;
 
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 
-// The best expected tokens less cost of drafts that end with the next token, which survives with chance `reached`, or
-// later.
-double Controller::gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const {
-    const double base = costs_.verify_ms(count + 1);
-    const double further = acceptance_.expected();
-    double chain = reached;
-    double sum = reached;
-    double top = std::max(0.0, sum - time_value * (costs_.verify_ms(count + 2) - base));
-    for (std::int32_t n = count + 2; n <= last; ++n) {
-        chain *= further;
-        sum += chain;
-        const double cost = draft_ms_ * static_cast<double>(n - count - 1) + costs_.verify_ms(n + 1) - base;
-        top = std::max(top, sum - time_value * cost);
-    }
-    return top;
-}
-
 double Controller::gain_of_draft(std::int32_t count, double survival, std::int32_t match) const {
-    const double time_value = value_of_time();
-    const std::int32_t last = std::min(limit_, count + kLookAhead);
-    if (!model_ || count >= last) return -1.0;
-    double gain = -time_value * draft_ms_;
-    // What follows depends on the next token's margin and on whether a lookup proposed the same token, so sum over
-    // both.
-    for (const View view : {View::alone, View::same, View::other}) {
-        const double share = acceptance_.view_share(match, view);
-        if (share <= 0.0) continue;
-        for (int bin = 0; bin < kMarginBins; ++bin) {
-            const double reached = survival * acceptance_.bin_rate(match, view, bin);
-            gain += share * acceptance_.bin_share(view, bin) * gain_beyond(count, reached, time_value, last);
-        }
-    }
-    return gain;
+    if (!model_ || count >= limit_) return -1.0;
+    const double value = value_of_time();
+    return draft_gain(acceptance_, costs_,
+                      {.rows = count + 1,
+                       .further = limit_ - count,
+                       .survival = survival,
+                       .match = match,
+                       .step_ms = draft_ms_,
+                       .value = value}) -
+           value * draft_ms_;
 }
 
 bool Controller::tripped() {

@@ -71,7 +71,6 @@ private:
     // The best gain, in tokens, of asking the draft model for the next token, and perhaps more, after `count` tokens
     // that are all accepted with chance `survival`.
     double gain_of_draft(std::int32_t count, double survival, std::int32_t match) const;
-    double gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const;
     bool tripped();
 
     Now now_;

@@ -75,6 +75,9 @@ public:
     // The chance that all of the draft is emitted, and that all up to this token are.
     double survival() const { return survival_; }
     double chance(std::int32_t depth) const { return notes_[static_cast<std::size_t>(depth)].survival; }
+    std::int32_t draft_room() const { return limit_ - drafted(); }
+    // What is known of the draft model's hits.
+    const Acceptance& acceptance() const { return acceptance_; }
     // The chance that the draft model's next token is right.
     double model_chance() const { return acceptance_.expected(match_class(proposal_.length)); }
     std::int32_t drafted() const { return static_cast<std::int32_t>(draft_.tokens.size()); }

@@ -72,6 +72,7 @@ double percentile(std::vector<double> values, double share) {
 struct Measured {
     double rate = 0.0;  // tokens per second while all sequences decode; with arrivals: of the whole run
     double first_50 = 0.0, first_99 = 0.0, gap_99 = 0.0;  // ms
+    double scheduling = 0.0;                              // share of the time that no forward and no chain took
     std::int64_t drafted = 0, accepted = 0;
 };
 
@@ -133,8 +134,10 @@ Measured measure(OpenedEngine& engine, const std::vector<std::vector<std::int32_
     result.first_50 = percentile(firsts, 0.5);
     result.first_99 = percentile(firsts, 0.99);
     result.gap_99 = percentile(gaps, 0.99);
-    result.drafted = batch.counters().drafted;
-    result.accepted = batch.counters().accepted;
+    const speculative::BatchCounters& counters = batch.counters();
+    if (counters.step_ms > 0.0) result.scheduling = counters.schedule_ms() / counters.step_ms;
+    result.drafted = counters.drafted;
+    result.accepted = counters.accepted;
     return result;
 }
 
@@ -149,6 +152,7 @@ Measured median_of(std::vector<Measured> runs) {
     result.first_50 = middle(&Measured::first_50);
     result.first_99 = middle(&Measured::first_99);
     result.gap_99 = middle(&Measured::gap_99);
+    result.scheduling = middle(&Measured::scheduling);
     return result;
 }
 
@@ -174,7 +178,9 @@ void bench_batch(const BenchOptions& options) {
         modes.push_back(true);
     }
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    std::string text = "sequences  speculation   tokens/s   first token p50    p99   gap p99   accepted/drafted\n";
+    std::string text =
+        "sequences  speculation   tokens/s  to plain   first token p50    p99   gap p99   scheduling  "
+        "accepted/drafted\n";
     for (const std::int32_t sequences : wanted.sequences) {
         // Taking turns, because the machine may drift.
         std::vector<std::vector<Measured>> runs(modes.size());
@@ -184,19 +190,28 @@ void bench_batch(const BenchOptions& options) {
             }
         }
         for (std::size_t mode = 0; mode < modes.size(); ++mode) {
+            // Of runs beside each other, because the machine may drift.
+            std::vector<double> ratios;
+            for (std::size_t run = 0; run < runs[mode].size(); ++run) {
+                if (runs[0][run].rate > 0.0) ratios.push_back(runs[mode][run].rate / runs[0][run].rate);
+            }
+            const double ratio = median(ratios);
             const Measured found = median_of(runs[mode]);
             const char* const name = modes[mode] ? "on" : "off";
             rows.push_back({{"sequences", sequences},
                             {"speculation", modes[mode]},
                             {"tokens_per_second", found.rate},
+                            {"to_plain", ratio},
                             {"first_token_p50_ms", found.first_50},
                             {"first_token_p99_ms", found.first_99},
                             {"gap_p99_ms", found.gap_99},
+                            {"scheduling_share", found.scheduling},
                             {"drafted", found.drafted},
                             {"accepted", found.accepted}});
-            text += format("%9d  %-11s %10.1f  %13.1f ms %6.1f %6.1f ms %10lld/%lld\n", sequences, name, found.rate,
-                           found.first_50, found.first_99, found.gap_99, static_cast<long long>(found.accepted),
-                           static_cast<long long>(found.drafted));
+            text +=
+                format("%9d  %-11s %10.1f  %8.3f  %13.1f ms %6.1f %6.1f ms  %8.2f %%  %10lld/%lld\n", sequences, name,
+                       found.rate, ratio, found.first_50, found.first_99, found.gap_99, 100.0 * found.scheduling,
+                       static_cast<long long>(found.accepted), static_cast<long long>(found.drafted));
         }
     }
     if (options.json) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "base/signals.h"
 #include "server/serving.h"
 
 namespace foresay::app {
@@ -61,6 +63,7 @@ public:
         parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
         parser.option("--drain-seconds", drain_seconds_,
                       {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
+        parser.flag("--no-page", no_page_, "serve no page at /");
         parser.flag("--dry-run", dry_run_, "check everything, say what would be served, and exit");
         parser.exclude("--keys", "--no-keys");
         parser.after_parsing([this] {
@@ -93,8 +96,10 @@ public:
         needs.branches = kParkedTexts;
         needs.speculating = true;
         needs.draft = parallel_.value_or(kDefaultParallel) == 1;
-        if (dry_run_) needs.weights = false;
-        const OpenedEngine engine(options_, needs);
+        if (dry_run_) {
+            needs.weights = false;
+            return report_dry_run(OpenedEngine(options_, needs));
+        }
         server::ServingOptions options;
         options.addresses = addresses_;
         options.keys = keys_.value_or("");
@@ -107,43 +112,65 @@ public:
         options.service.origins = origins_;
         options.service.any_model = !only_model_;
         options.service.foreign = foreign;
+        options.service.page = !no_page_;
         options.service.log = [](const std::string& line) { spdlog::info("{}", line); };
         options.complain = [](const std::string& problem) { spdlog::warn("{}", problem); };
-        if (dry_run_) return report_dry_run(engine);
-
-        // Signals go to this thread alone, which waits for them.
+        // It listens before the model is read, which may take long: until then clients are told to come again.
+        std::optional<OpenedEngine> engine;
+        std::atomic<bool> ended{false}, waiting{false};
+        std::unique_ptr<server::Serving> serving;
+        Network network;
+        {
+            const SignalsBlocked blocked;
+            serving = open(std::move(options), chosen);
+            network.serving = serving.get();
+            network.thread = std::thread([&] {
+                serving->run();
+                ended = true;
+                if (waiting) ::kill(::getpid(), SIGTERM);  // wakes the wait below
+            });
+        }
+        for (const server::ListenAddress& address : serving->addresses()) say_address(address, keys_.has_value());
+        engine.emplace(options_, needs);
+        // From here on signals go to this thread alone, which waits for them.
         sigset_t signals;
         sigemptyset(&signals);
         for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
         pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-        const std::unique_ptr<server::Serving> serving = open(engine, std::move(options), chosen);
-        for (const server::ListenAddress& address : serving->addresses()) say_address(address, keys_.has_value());
+        serving->load(*engine);
         say("model " + serving->model().name() + ", " + std::to_string(serving->model().context_length()) +
             " tokens of context, " + serving->model().fingerprint() + "\n");
-        std::atomic<bool> ended{false};
-        std::thread network([&] {
-            serving->run();
-            ended = true;
-            ::kill(::getpid(), SIGTERM);  // wakes the wait below
-        });
+        waiting = true;
         wait(signals, *serving, ended);
         network.join();
+        serving.reset();
         return 0;
     }
 
 private:
+    // The network thread, which ends with the command, also when the model cannot be loaded.
+    struct Network {
+        server::Serving* serving = nullptr;
+        std::thread thread;
+        ~Network() {
+            if (!thread.joinable()) return;
+            serving->stop();
+            thread.join();
+        }
+        void join() { thread.join(); }
+    };
+
     // Of the two addresses that are listened on by default, the second is left out on a machine without IPv6.
-    static std::unique_ptr<server::Serving> open(const OpenedEngine& engine, server::ServingOptions options,
-                                                 bool chosen) {
+    static std::unique_ptr<server::Serving> open(server::ServingOptions options, bool chosen) {
         if (!chosen) {
             try {
-                return std::make_unique<server::Serving>(engine, options);
+                return std::make_unique<server::Serving>(options);
             } catch (const Error& problem) {
                 spdlog::debug("{}", problem.what());
                 options.addresses.pop_back();
             }
         }
-        return std::make_unique<server::Serving>(engine, std::move(options));
+        return std::make_unique<server::Serving>(std::move(options));
     }
 
     void wait(const sigset_t& signals, server::Serving& serving, const std::atomic<bool>& ended) const {
@@ -200,7 +227,7 @@ private:
     std::vector<server::ListenAddress> addresses_;
     std::optional<std::string> keys_, new_key_, name_;
     std::optional<std::int64_t> parallel_, queue_, drain_seconds_;
-    bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false;
+    bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false, no_page_ = false;
 };
 
 const RegisterCommand<Serve> kServe("serve", "serve the model to editors and other clients over HTTP",

@@ -67,7 +67,13 @@ public:
         cudaStreamSynchronize(stream_);
     }
 
-    BackendInfo describe() const override { return {"cuda", device_.info().name, 1}; }
+    BackendInfo describe() const override {
+#ifdef FORESAY_CUDA_QUICK
+        return {"cuda", device_.info().name + ", slow code compiled without a GPU: build it again here", 1};
+#else
+        return {"cuda", device_.info().name, 1};
+#endif
+    }
 
     int64_t free_memory() const override {
         const DeviceScope scope = use();

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <map>
+#include <mutex>
 
 #include "base/error.h"
 #include "kernels/sampled_token.h"
@@ -16,12 +17,16 @@ namespace {
 using grammar::Grammar;
 
 // Of one vocabulary: its tries, and the grammars in use, so that chains that are made again compile nothing again.
+// Chains may be made on several threads.
 struct Kept {
     std::shared_ptr<const grammar::Vocabulary> tokens;
+    std::mutex mutex;  // of grammars
     std::map<std::string, std::weak_ptr<const Grammar>> grammars;
 };
 
 Kept& kept_for(const Vocabulary& vocabulary) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
     if (!vocabulary.grammars()) {
         auto kept = std::make_shared<Kept>();
         kept->tokens = std::make_shared<const grammar::Vocabulary>(vocabulary.size(), [&](std::int32_t id) {
@@ -118,16 +123,19 @@ private:
 
 std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary) {
     const auto text = [&](std::size_t i) -> const std::string& { return std::get<std::string>(parameters[i]); };
-    static const std::map<std::string, grammar::Language> kLanguages = {{"json", grammar::Language::json},
-                                                                        {"json_schema", grammar::Language::json_schema},
-                                                                        {"gbnf", grammar::Language::gbnf},
-                                                                        {"regex", grammar::Language::regex},
-                                                                        {"choices", grammar::Language::choices}};
+    static const std::map<std::string, grammar::Language> kLanguages = {
+        {"json", grammar::Language::json},
+        {"json_schema", grammar::Language::json_schema},
+        {"gbnf", grammar::Language::gbnf},
+        {"regex", grammar::Language::regex},
+        {"structural_tag", grammar::Language::structural_tag},
+        {"choices", grammar::Language::choices}};
     const auto language = kLanguages.find(text(0));
     if (language == kLanguages.end()) return std::make_unique<GrammarStage>(nullptr);
     grammar::Options options;
     options.trigger = text(2);
     options.after = text(3) == "free" ? grammar::After::free : grammar::After::end;
+    options.most_work = 1'000'000 * static_cast<std::uint64_t>(std::get<std::int64_t>(parameters[5]));
     options.whitespace = text(4) == "compact" ? grammar::Whitespace::compact : grammar::Whitespace::free;
     Kept& kept = kept_for(vocabulary);
     if (kept.tokens->ends().empty() && options.after == grammar::After::end)
@@ -135,14 +143,19 @@ std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, 
             "grammar: this model's tokenizer has no token that ends a text, so no answer could end; set after = "
             "\"free\"");
     std::string key;
-    for (std::size_t i = 0; i < parameters.size(); ++i) key += std::to_string(text(i).size()) + ":" + text(i);
-    std::shared_ptr<const Grammar> compiled = kept.grammars[key].lock();
+    for (std::size_t i = 0; i < 5; ++i) key += std::to_string(text(i).size()) + ":" + text(i);
+    std::shared_ptr<const Grammar> compiled;
+    {
+        const std::lock_guard lock(kept.mutex);
+        if (const auto known = kept.grammars.find(key); known != kept.grammars.end()) compiled = known->second.lock();
+    }
     if (!compiled) {
         try {
             compiled = Grammar::compile(kept.tokens, {language->second, text(1)}, options);
         } catch (const Error& error) {
             throw Error(std::string("grammar: ") + error.what());
         }
+        const std::lock_guard lock(kept.mutex);
         kept.grammars[key] = compiled;
         std::erase_if(kept.grammars, [](const auto& entry) { return entry.second.expired(); });
     }
@@ -161,7 +174,7 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           std::string("none"),
           {},
           {},
-          {"none", "json", "json_schema", "gbnf", "regex", "choices"},
+          {"none", "json", "json_schema", "gbnf", "regex", "choices", "structural_tag"},
           "What `text` is; none switches the stage off."},
          {"text",
           ParameterType::text,
@@ -190,7 +203,14 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           {},
           {},
           {"free", "compact"},
-          "Between the tokens of JSON: as JSON allows it, or none. A small model may write free space without end."}}};
+          "Between the tokens of JSON: as JSON allows it, or none. A small model may write free space without end."},
+         {"most_work",
+          ParameterType::integer,
+          std::int64_t{1000},
+          1.0,
+          1e6,
+          {},
+          "Millions of steps that compiling the grammar may take; a core makes about 20 in a second."}}};
     return make_factory(std::move(description), make_grammar);
 }
 

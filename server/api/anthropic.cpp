@@ -17,7 +17,7 @@ const Shape& tool_shape() {
          {.name = "type", .kinds = kString, .doc = "custom; tools of other types are left out."},
          {.name = "description", .kinds = kString, .doc = "What it does."},
          {.name = "input_schema", .kinds = kObject, .doc = "A JSON Schema."},
-         {.name = "strict", .kinds = kBoolean, .doc = "Not supported yet but for false."},
+         {.name = "strict", .kinds = kBoolean, .doc = "true: the input of a call is valid under input_schema."},
          {.name = "cache_control", .kinds = kAny, .doc = "Ignored: beginnings are cached anyway.", .ignored = true}}};
     return shape;
 }
@@ -42,9 +42,10 @@ const Shape& tool_choice_shape() {
         "tool_choice",
         {{.name = "type",
           .kinds = kString,
-          .doc = "auto or none; others need a grammar.",
+          .doc = "auto, none, any, or tool with its name.",
           .choices = {"auto", "any", "tool", "none"},
           .required = true},
+         {.name = "name", .kinds = kString, .doc = "Of the tool that must be called."},
          {.name = "disable_parallel_tool_use", .kinds = kBoolean, .doc = "The first call alone counts."}}};
     return shape;
 }
@@ -89,7 +90,9 @@ const Shape& generation_shape() {
           .required = true},
          {.name = "stream", .kinds = kBoolean, .doc = "Whether the answer comes piece by piece."},
          {.name = "stop_sequences", .kinds = kList, .doc = "Texts before which the answer ends.", .items = kString},
-         {.name = "output_config", .kinds = kObject, .doc = "effort; a format needs a grammar."},
+         {.name = "output_config",
+          .kinds = kObject,
+          .doc = "effort; format: a JSON Schema that the answer is valid under."},
          {.name = "metadata", .kinds = kAny, .doc = "Ignored.", .ignored = true},
          {.name = "service_tier", .kinds = kAny, .doc = "Ignored.", .ignored = true},
          {.name = "context_management", .kinds = kAny, .doc = "Ignored.", .ignored = true}},
@@ -189,20 +192,22 @@ Conversation read_messages(const Json& body) {
             if (tool.text("name").empty())
                 throw ApiError(Problem::invalid, "'" + place + ".name' is missing", "missing_required_parameter",
                                place + ".name");
-            if (tool["strict"].is(Json::Kind::boolean) && tool["strict"].boolean())
-                refuse_grammar(place + ".strict", "a strict tool");
-            out.tools.push_back({tool.text("name"), tool.text("description"), tool["input_schema"]});
+            const bool strict = tool["strict"].is(Json::Kind::boolean) && tool["strict"].boolean();
+            out.tools.push_back(
+                {tool.text("name"), tool.text("description"), tool["input_schema"], strict, place + ".input_schema"});
         }
     }
     const std::string& choice = body["tool_choice"].text("type");
     if (choice == "none") out.tools.clear();
-    if (choice == "any" || choice == "tool") refuse_grammar("tool_choice.type", "a required call");
+    if (choice == "any") require_call(out, "", "tool_choice.type");
+    if (choice == "tool") require_call(out, body["tool_choice"].text("name"), "tool_choice.name");
+    const Json& alone = body["tool_choice"]["disable_parallel_tool_use"];
+    out.one_call = alone.is(Json::Kind::boolean) && alone.boolean();
     const std::string& thinking = body["thinking"].text("type");
     if (thinking == "enabled") out.reasoning = "on";
     if (thinking == "disabled") out.reasoning = "off";
     const std::string& effort = body["output_config"].text("effort");
     if (thinking != "disabled" && (effort == "low" || effort == "medium" || effort == "high")) out.reasoning = effort;
-    if (body["output_config"].has("format")) refuse_grammar("output_config.format", "'output_config.format'");
     return out;
 }
 
@@ -394,6 +399,7 @@ void messages(Call& call) {
     read_samplers(messages_shape(), body, "", call.model, wanted);
     wanted.max_tokens = static_cast<std::int64_t>(body["max_tokens"].number());
     for (std::string& stop : read_stops(body["stop_sequences"])) wanted.stop.push_back(std::move(stop));
+    read_format(body["output_config"]["format"], "output_config.format", wanted);
     wanted.prompts.push_back(prompt_of(body));
     const Json& single = body["tool_choice"]["disable_parallel_tool_use"];
     const bool stream = body["stream"].is(Json::Kind::boolean) && body["stream"].boolean();

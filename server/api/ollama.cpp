@@ -51,7 +51,9 @@ const Shape& generation_shape() {
         {{.name = "model", .kinds = kString, .doc = "The name of the model."},
          {.name = "stream", .kinds = kBoolean, .doc = "Whether the answer comes piece by piece; absent: it does."},
          {.name = "options", .kinds = kObject, .doc = "Samplers and limits.", .shape = &options_shape()},
-         {.name = "format", .kinds = kString | kObject, .doc = "Needs a grammar, but for the empty text."},
+         {.name = "format",
+          .kinds = kString | kObject,
+          .doc = "json, or a JSON Schema that the answer is valid under."},
          {.name = "think",
           .kinds = kBoolean | kString,
           .doc = "Whether the model reasons, where its template can tell it.",
@@ -202,8 +204,15 @@ private:
 
 void read_options(const Call& call, GenerationRequest& out) {
     const Json& options = call.body["options"];
-    if (call.body.has("format") && !(call.body["format"].is_string() && call.body.text("format").empty()))
-        refuse_grammar("format", "'format'");
+    const Json& format = call.body["format"];
+    if (format.is_object()) {
+        want_schema(format, "format", out);
+    } else if (call.body.text("format") == "json") {
+        want_schema(any_object(), "format", out);
+    } else if (!call.body.text("format").empty()) {
+        throw wrong_value("format",
+                          "'format' is '" + call.body.text("format") + "', but must be json or a JSON Schema");
+    }
     const Json& logprobs = call.body["logprobs"];
     if (logprobs.is(Json::Kind::boolean) && logprobs.boolean())
         throw ApiError(Problem::invalid, "'logprobs' is not supported here; /v1/chat/completions has them",

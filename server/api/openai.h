@@ -1,6 +1,7 @@
-// server/api/openai.h: what other protocols share with OpenAI's.
+// server/api/openai.h: OpenAI's chat and completions in their parts, and what other protocols share with them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,5 +12,20 @@ namespace foresay::server {
 // {"message", "type", "param", "code"}
 Json openai_error_body(const ApiError& error);
 HttpResponse openai_error(const ApiError& error, const std::string& id);
+
+// openai_fields.cpp
+const Shape& chat_shape();
+const Shape& completion_shape();
+const Shape& fim_shape();
+
+// openai_writers.cpp
+struct OpenAiOptions {
+    bool usage = false, logprobs = false, explain = false;
+    bool all_calls = true;  // false: the first one alone
+};
+std::shared_ptr<AnswerWriter> make_chat_writer(std::shared_ptr<Exchange> exchange, bool stream,
+                                               const OpenAiOptions& options);
+std::shared_ptr<AnswerWriter> make_completion_writer(std::shared_ptr<Exchange> exchange, bool stream,
+                                                     const OpenAiOptions& options, bool echo);
 
 }  // namespace foresay::server

@@ -61,10 +61,13 @@ struct Route {
     ErrorShape error = nullptr;
     std::string_view doc;
     bool while_draining = false;
+    // Instead of `run`: an answer that needs no model, so that it is there before one. `tail`: of the path.
+    HttpResponse (*alone)(std::string_view tail) = nullptr;
 };
 
-// The routes of all protocols. To add a protocol: a file with its add_NAME(), declared and called in protocols.cpp.
-std::vector<Route> all_routes();
+// The routes of all protocols, and those of the page at "/". To add a protocol: a file with its add_NAME(), declared
+// and called in protocols.cpp.
+std::vector<Route> all_routes(bool with_page = true);
 // The shape of errors where there is no route: by the beginning of the path.
 ErrorShape error_shape_of(std::string_view path);
 
@@ -90,9 +93,15 @@ std::string read_content(const Json& content, const std::string& path,
 // The messages and tools of OpenAI's chat.
 Conversation read_conversation(const Json& body);
 std::vector<Tool> read_tools(const Json& tools, const std::string& path);
-// Refuses what needs a grammar: strict tools, required calls.
+// OpenAI's choice among tools: which may be called, and whether one must be.
 void read_tool_choice(const Json& body, Conversation& conversation);
-[[noreturn]] void refuse_grammar(const std::string& param, const std::string& what);
+// One tool must be called, or, without a name, any. Throws where there is none of that name.
+void require_call(Conversation& conversation, const std::string& name, const std::string& param);
+// The content is valid under a schema; any JSON object is {"type": "object"}.
+void want_schema(const Json& schema, const std::string& param, GenerationRequest& out);
+Json any_object();
+// response_format of chat, text.format of Responses: {"type": "json_schema", ...}. The schema may be nested.
+void read_format(const Json& format, const std::string& param, GenerationRequest& out);
 const Shape& own_shape();
 const Shape& sampler_shape();
 

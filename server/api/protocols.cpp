@@ -10,10 +10,11 @@ void add_anthropic(std::vector<Route>& routes);
 void add_ollama(std::vector<Route>& routes);
 void add_llama(std::vector<Route>& routes);
 void add_status(std::vector<Route>& routes);
+void add_page(std::vector<Route>& routes);
 HttpResponse anthropic_error(const ApiError& error, const std::string& id);
 HttpResponse ollama_error(const ApiError& error, const std::string& id);
 
-std::vector<Route> all_routes() {
+std::vector<Route> all_routes(bool with_page) {
     std::vector<Route> routes;
     add_openai(routes);
     add_responses(routes);
@@ -21,6 +22,7 @@ std::vector<Route> all_routes() {
     add_ollama(routes);
     add_llama(routes);
     add_status(routes);
+    if (with_page) add_page(routes);
     return routes;
 }
 

@@ -23,7 +23,7 @@ const Shape& format_shape() {
     static const Shape shape{"format",
                              {{.name = "type",
                                .kinds = kString,
-                               .doc = "text; others need a grammar.",
+                               .doc = "text, json_object, or json_schema with the member schema.",
                                .choices = {"text", "json_object", "json_schema"}}}};
     return shape;
 }
@@ -51,7 +51,7 @@ const Shape& input_shape() {
              .items = kObject},
             {.name = "tool_choice",
              .kinds = kString | kObject,
-             .doc = "none or auto; others need a grammar.",
+             .doc = "none, auto, required, or the tool that must be called.",
              .choices = {"none", "auto", "required"}},
             {.name = "reasoning", .kinds = kObject, .doc = "How the model reasons.", .shape = &reasoning_shape()},
             {.name = "previous_response_id", .kinds = kString, .doc = "Not found: nothing is stored."},
@@ -386,9 +386,8 @@ void responses(Call& call) {
     if (is_true("background"))
         throw ApiError(Problem::invalid, "'background' is not supported: nothing is stored", "unsupported_value",
                        "background");
-    const std::string& format = body["text"]["format"].text("type");
-    if (!format.empty() && format != "text") refuse_grammar("text.format", "this 'text.format'");
     GenerationRequest wanted;
+    read_format(body["text"]["format"], "text.format", wanted);
     read_samplers(responses_shape(), body, "", call.model, wanted);
     if (body.has("max_output_tokens"))
         wanted.max_tokens = static_cast<std::int64_t>(body["max_output_tokens"].number());

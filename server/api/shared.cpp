@@ -144,8 +144,10 @@ const Shape& sampler_shape() {
              .most = 0},
             {.name = "dry_multiplier", .kinds = kNumber, .doc = "Not supported but for 0.", .least = 0, .most = 0},
             {.name = "min_tokens", .kinds = kInteger, .doc = "Not supported but for 0.", .least = 0, .most = 0},
-            {.name = "grammar", .kinds = kString, .doc = "Not supported yet."},
-            {.name = "json_schema", .kinds = kAny, .doc = "Not supported yet."},
+            {.name = "grammar", .kinds = kString, .doc = "What the answer must be, in llama.cpp's notation (GBNF)."},
+            {.name = "json_schema",
+             .kinds = kObject | kBoolean,
+             .doc = "A JSON Schema that the answer is valid under."},
         }};
     return shape;
 }
@@ -174,11 +176,45 @@ const Shape& own_shape() {
     return shape;
 }
 
-void refuse_grammar(const std::string& param, const std::string& what) {
-    throw ApiError(Problem::invalid,
-                   what + " needs a grammar, and this server has none yet; leave '" + param +
-                       "' out and say in the prompt what the answer must look like",
-                   "unsupported_value", param);
+Json any_object() { return Json::object({{"type", "object"}}); }
+
+void want_schema(const Json& schema, const std::string& param, GenerationRequest& out) {
+    if (!schema.is_object() && !schema.is(Json::Kind::boolean))
+        throw wrong_type(param, "'" + param + "' must be an object, a JSON Schema");
+    if (out.form)
+        throw wrong_value(param, "'" + param + "' and '" + out.form->param + "' both say what the answer must be");
+    out.form = AnswerForm{.is_schema = true, .schema = schema, .gbnf = {}, .param = param};
+}
+
+void read_format(const Json& format, const std::string& param, GenerationRequest& out) {
+    if (format.is_null()) return;
+    const std::string& type = format.text("type");
+    if (type == "text") return;
+    if (type == "json_object") {
+        const bool schema = format.has("schema");  // as llama.cpp's clients write it
+        return want_schema(schema ? format["schema"] : any_object(), schema ? param + ".schema" : param, out);
+    }
+    if (type != "json_schema")
+        throw wrong_value(param + ".type",
+                          "'" + param + ".type' is '" + type + "', but must be one of: text, json_object, json_schema");
+    const bool nested = format["json_schema"].is_object();
+    const std::string place = param + (nested ? ".json_schema.schema" : ".schema");
+    const Json& schema = nested ? format["json_schema"]["schema"] : format["schema"];
+    if (schema.is_null())
+        throw ApiError(Problem::invalid, "'" + place + "' is missing", "missing_required_parameter", place);
+    want_schema(schema, place, out);
+}
+
+void require_call(Conversation& conversation, const std::string& name, const std::string& param) {
+    const bool known = std::any_of(conversation.tools.begin(), conversation.tools.end(),
+                                   [&](const Tool& tool) { return name.empty() || tool.name == name; });
+    if (!known)
+        throw wrong_value(param, name.empty()
+                                     ? "'" + param + "' asks for a call, but there are no tools"
+                                     : "'" + param + "' names the tool '" + name + "', which is not in 'tools'");
+    conversation.must_call = true;
+    conversation.call_name = name;
+    conversation.call_param = param;
 }
 
 void read_samplers(const Shape& shape, const Json& body, const std::string& path, const ServedModel& model,
@@ -206,8 +242,10 @@ void read_samplers(const Shape& shape, const Json& body, const std::string& path
         for (std::string& stop : read_stops(body["stop"])) out.stop.push_back(std::move(stop));
     }
     if (body.has("foresay")) read_own(body["foresay"], out);
-    if (!body.text("grammar").empty()) refuse_grammar(path + "grammar", "'grammar'");
-    if (body.has("json_schema")) refuse_grammar(path + "json_schema", "'json_schema'");
+    if (!body.text("grammar").empty())
+        out.form =
+            AnswerForm{.is_schema = false, .schema = {}, .gbnf = body.text("grammar"), .param = path + "grammar"};
+    if (body.has("json_schema")) want_schema(body["json_schema"], path + "json_schema", out);
 }
 
 void read_logit_bias(const Json& bias, const ServedModel& model, GenerationRequest& out) {
@@ -365,7 +403,9 @@ std::vector<Tool> read_tools(const Json& tools, const std::string& path) {
         const bool nested = item["function"].is_object();
         const Json& function = nested ? item["function"] : item;
         const std::string inner = nested ? place + ".function" : place;
-        Tool tool{function.text("name"), function.text("description"), function["parameters"]};
+        const Json& strict = function["strict"];
+        Tool tool{function.text("name"), function.text("description"), function["parameters"],
+                  strict.is(Json::Kind::boolean) && strict.boolean(), inner + ".parameters"};
         if (tool.name.empty())
             throw ApiError(Problem::invalid, "'" + inner + ".name' is missing", "missing_required_parameter",
                            inner + ".name");

@@ -5,7 +5,7 @@ namespace foresay::server {
 
 namespace {
 
-void live(Call& call) { call.send(Json::object({{"status", "ok"}})); }
+HttpResponse live(std::string_view) { return {.body = Json::object({{"status", "ok"}}).dump()}; }
 
 void ready(Call& call) {
     if (call.draining) {
@@ -60,7 +60,8 @@ void openapi(Call& call) {
 }  // namespace
 
 void add_status(std::vector<Route>& routes) {
-    routes.push_back({"GET", "/live", Right::open, nullptr, live, openai_error, "Whether the program runs.", true});
+    routes.push_back(
+        {"GET", "/live", Right::open, nullptr, nullptr, openai_error, "Whether the program runs.", true, live});
     routes.push_back({"GET", "/ready", Right::open, nullptr, ready, openai_error, "Whether it takes requests.", true});
     routes.push_back(
         {"GET", "/health", Right::open, nullptr, ready, openai_error, "The same, as llama.cpp has it.", true});

@@ -123,12 +123,14 @@ bool call_of(const Json& json, ToolCall& call) {
     return true;
 }
 
-// What a parameter's text means, by the tool's schema: text, unless the schema wants something else.
+// What a parameter's text means, by the tool's schema: text where that is wanted or nothing is known, else JSON if it
+// is.
 Json typed_value(const std::vector<Tool>& tools, string_view name, string_view key, string_view text) {
     for (const Tool& tool : tools) {
         if (tool.name != name) continue;
+        if (!tool.parameters["properties"].has(key)) break;
         const Json& type = tool.parameters["properties"][key]["type"];
-        if (!type.is_string() || type.string() == "string") break;
+        if (type == Json("string")) break;
         Json value;
         if (try_parse_json(text, value)) return value;
         break;

@@ -31,6 +31,9 @@ OutputFormat detect_output_format(std::string_view chat_template, const core::To
     } else if (has("<|start_header_id|>") || has("<|python_tag|>")) {
         format.family = OutputFamily::llama3;
     }
+    format.named_arguments = has("[ARGS]");
+    format.fenced_arguments = has("```json");
+    format.dsml = has("｜DSML｜");
     // Marks and what else the syntaxes consist of.
     constexpr std::array<std::string_view, 20> kOthers = {"</tool_call>",
                                                           "[ARGS]",

@@ -29,6 +29,10 @@ struct OutputFormat {
     OutputFamily family = OutputFamily::generic;
     // Control tokens of calls: their text matters, where that of others is not shown.
     std::vector<std::int32_t> controls;
+    // How the template at hand writes what has several ways within a family.
+    bool named_arguments = false;   // mistral: NAME[ARGS]{...}, not a list
+    bool fenced_arguments = false;  // deepseek: function<sep>NAME, and the arguments as a block of code
+    bool dsml = false;              // deepseek: <｜DSML｜invoke name="NAME">
 };
 
 // By the marks in the model's chat template.

@@ -509,7 +509,7 @@ TEST(Inspect, SaysHowWeightsAreStored) {
         bytes += one["bytes"].get<std::int64_t>();
     }
     EXPECT_GT(bytes, 1 << 20);
-    const Outcome bare = run({"inspect", "--json", source("tests/golden/vocab/ggml-vocab-gpt-2.gguf")});
+    const Outcome bare = run({"inspect", "--json", FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf"});
     EXPECT_EQ(bare.status, 1);
     EXPECT_EQ(nlohmann::json::parse(bare.out)["runs"], false);
     EXPECT_EQ(run({"inspect", "--json", target(), draft()}).status, 2);

@@ -366,7 +366,8 @@ TEST(Inspect, SaysWhetherItRunsAndItsStatusSaysItToo) {
     EXPECT_THAT(outcome.out, HasSubstr("cannot run here"));
     const std::string sentence = complete.error.substr(9, complete.error.size() - 10);  // without "foresay: "
     EXPECT_THAT(outcome.out, HasSubstr(sentence)) << complete.error;
-    EXPECT_EQ(run({"inspect", source("tests/golden/vocab/ggml-vocab-gpt-2.gguf")}).status, 1) << "only a vocabulary";
+    EXPECT_EQ(run({"inspect", FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf"}).status, 1)
+        << "only a vocabulary";
     const Outcome both = run({"inspect", target(), target(), bare});
     EXPECT_EQ(both.status, 1);
     EXPECT_THAT(both.out, AllOf(HasSubstr("would run on"), HasSubstr("cannot run here")));

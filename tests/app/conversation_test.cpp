@@ -523,8 +523,7 @@ TEST_F(ConversationTest, AnotherVocabularySpellsTheSameText) {
     conversation_.answer("def fib(n):\n", limits(), kNobody);
     conversation_.answer("\nfib(3)\n", limits(), kNobody);
     const std::string answer = conversation_.answer_text(conversation_.last());
-    const core::GgufFile file =
-        core::GgufFile::open(std::string(FORESAY_SOURCE_DIR) + "/tests/golden/vocab/ggml-vocab-gpt-2.gguf");
+    const core::GgufFile file = core::GgufFile::open(FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf");
     const core::Tokenizer other = core::Tokenizer::from_gguf(file);
     conversation_.rebind(generator_, other, {}, false);
     EXPECT_EQ(conversation_.answer_text(conversation_.last()), answer);

@@ -5,7 +5,7 @@ import OpenAI from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
 import { Ollama } from 'ollama';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { generateText, streamText } from 'ai';
+import { generateObject, generateText, jsonSchema, streamText } from 'ai';
 import { serve } from './server.mjs';
 
 let server, openai, anthropic, ollama;
@@ -121,4 +121,38 @@ test('ai: text and stream', async () => {
   let text = '';
   for await (const part of stream.textStream) text += part;
   assert.equal(text, whole.text);
+});
+
+const schema = { type: 'object', properties: { ok: { type: 'boolean' }, size: { type: 'string', enum: ['S', 'L'] } },
+  required: ['ok', 'size'], additionalProperties: false };
+const check = (value) => {
+  assert.deepEqual(Object.keys(value).sort(), ['ok', 'size']);
+  assert.equal(typeof value.ok, 'boolean');
+  assert.ok(['S', 'L'].includes(value.size));
+};
+
+test('openai: answers of a form and strict tools, as its helpers read them', async () => {
+  const response_format = { type: 'json_schema', json_schema: { name: 'a', strict: true, schema } };
+  const parsed = await openai.chat.completions.parse({ model: 'm', messages, response_format });
+  check(parsed.choices[0].message.parsed);
+  const tools = [{ type: 'function', function: { name: 'order', strict: true, parameters: schema } }];
+  const final = await openai.chat.completions.stream({ model: 'm', messages, tools, tool_choice: 'required',
+    parallel_tool_calls: false, temperature: 1, seed: 9 }).finalChatCompletion();
+  assert.equal(final.choices[0].finish_reason, 'tool_calls');
+  check(JSON.parse(final.choices[0].message.tool_calls[0].function.arguments));
+  const response = await openai.responses.parse({ model: 'm', input: 'x = 1',
+    text: { format: { type: 'json_schema', name: 'a', strict: true, schema } } });
+  check(response.output_parsed);
+});
+
+test('anthropic, ollama, ai: answers of a form and required calls', async () => {
+  const message = await anthropic.messages.stream({ model: 'c', max_tokens: 80, messages,
+    tools: [{ name: 'order', input_schema: schema, strict: true }],
+    tool_choice: { type: 'tool', name: 'order', disable_parallel_tool_use: true } }).finalMessage();
+  assert.equal(message.stop_reason, 'tool_use');
+  check(message.content[0].input);
+  check(JSON.parse((await ollama.chat({ model: 'm', messages, format: schema })).message.content));
+  const model = createOpenAICompatible({ name: 'foresay', baseURL: server.url + '/v1',
+    supportsStructuredOutputs: true })('m');
+  check((await generateObject({ model, prompt: 'x = 1', schema: jsonSchema(schema) })).object);
 });

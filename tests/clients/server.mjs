@@ -5,11 +5,13 @@ export async function serve(...options) {
   const program = process.env.FORESAY_PROGRAM;
   if (!program) throw new Error('FORESAY_PROGRAM names no program');
   const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', '--context', '1024', ...options]);
+  const ended = new Promise((resolve) => { child.on('exit', (status) => resolve(status)); });
   let said = '';
   const url = await new Promise((resolve, reject) => {
     const read = (text) => {
       said += text;
-      const found = said.match(/listening on (http:\/\/[0-9.:]+)/);
+      // The second line comes when the model is there.
+      const found = said.match(/listening on (http:\/\/[0-9.:]+)[^]*\nmodel /);
       if (found) resolve(found[1]);
     };
     child.stdout.on('data', read);
@@ -18,8 +20,8 @@ export async function serve(...options) {
   });
   return {
     url,
+    kill: () => child.kill('SIGKILL'),
     async stop() {
-      const ended = new Promise((resolve) => child.on('exit', (status) => resolve(status)));
       child.kill('SIGTERM');
       return ended;
     },

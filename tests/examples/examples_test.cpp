@@ -177,7 +177,8 @@ TEST(Examples, BatchAnswersEachPromptAsIfItWereAlone) {
     }
     EXPECT_EQ(example("batch", target() + " " + draft() + " < " + write_scratch("prompts.txt", input)), expected);
     int status = 0;
-    example("batch", target() + " " + source("tests/golden/vocab/ggml-vocab-gpt-2.gguf") + " < /dev/null", &status);
+    example("batch", target() + " " + FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf" + " < /dev/null",
+            &status);
     EXPECT_EQ(status, 1);
 }
 

@@ -23,9 +23,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     options.whitespace = (data[0] & 8) != 0 ? Whitespace::compact : Whitespace::free;
     if ((data[0] & 16) != 0) options.trigger = "<t>";
     if ((data[0] & 32) != 0) options.after = After::free;
+    if ((data[0] & 64) != 0) options.most_work = 100'000;
+    const int language = data[0] % 8;
     try {
         const auto grammar = Grammar::compile(
-            vocabulary, {static_cast<Language>(data[0] % 8 % 5), std::string(input.substr(0, end))}, options);
+            vocabulary,
+            {static_cast<Language>(language < 6 ? language : language - 5), std::string(input.substr(0, end))},
+            options);
         State state = Grammar::begin(grammar);
         std::vector<std::uint32_t> words(vocabulary->words());
         const std::string_view text = end == input.npos ? std::string_view() : input.substr(end + 1);

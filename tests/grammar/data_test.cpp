@@ -108,7 +108,7 @@ std::shared_ptr<const Vocabulary> large_vocabulary() {
     };
     for (int b = 0; b < 256; ++b) add(std::string(1, static_cast<char>(b)));
     for (const char* name : {"gpt-2", "deepseek-coder"}) {
-        const auto tokenizer = core::Tokenizer::open(fs::path(FORESAY_SOURCE_DIR) / "tests/golden/vocab" /
+        const auto tokenizer = core::Tokenizer::open(fs::path(FORESAY_UNPACKED_GOLDENS) / "vocab" /
                                                      ("ggml-vocab-" + std::string(name) + ".gguf"));
         for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
             if (!tokenizer.is_control(id)) add(std::string(tokenizer.bytes(id)));

@@ -1,6 +1,6 @@
 // tests/kernels/law_case.h: what the tests of law 1 (a row is a row) run on: a backend and a quantisation type.
-// Compiled with FORESAY_FULL_MATRIX they run every case; without, a sample that fits into the unit tests. The portable
-// kernels take ten times as long as the others, so they run all of it only where FORESAY_LAWS=all is set.
+// They run every case; under a sanitizer, a sample. The portable kernels take ten times as long as the others, so they
+// run all of it only where FORESAY_LAWS=all is set.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace foresay::test {
 
-#if defined(FORESAY_FULL_MATRIX) && !defined(FORESAY_SANITIZED)
+#ifndef FORESAY_SANITIZED
 inline constexpr bool kFullMatrix = true;
 #else
 inline constexpr bool kFullMatrix = false;

@@ -128,6 +128,12 @@ protected:
         }
     }
 
+    // The portable kernels are slow: one width stands for the others, which the other instruction sets have.
+    std::vector<std::int32_t> widths() const {
+        if (GetParam() == "portable") return {17};
+        return {1, 5, 17, 100};
+    }
+
     // Each row class agrees with the reference, and its own bits depend neither on the width nor on a tree.
     void check_stages(const Prepare& prepare, double tolerance, KvFormat format = KvFormat::f16) {
         Run reference(*this, reference_ops(), prepare, format);
@@ -147,7 +153,7 @@ protected:
                 }
                 ASSERT_LE(std::sqrt(error / size), tolerance) << "row " << t;
             }
-            for (const std::int32_t width : {1, 5, 17, 100}) {
+            for (const std::int32_t width : widths()) {
                 const auto again = feed(run, row_class, width);
                 for (std::size_t t = 0; t < found.size(); ++t) {
                     ASSERT_EQ(std::memcmp(found[t].data(), again[t].data(), found[t].size() * sizeof(float)), 0)

@@ -159,7 +159,7 @@ TEST(Anthropic, SaysWhatIsWrongInItsOwnShape) {
                 HasSubstr("messages[0].content[0]"));
     EXPECT_THAT(
         error(R"({"max_tokens":1,"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"any"}})", 400),
-        HasSubstr("needs a grammar"));
+        HasSubstr("there are no tools"));
     std::string prompt;
     for (int i = 0; i < 600; ++i) prompt += "x = " + std::to_string(i) + "\\n";
     EXPECT_THAT(error("{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"" + prompt + "\"}]}", 400),

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <filesystem>
@@ -356,6 +358,69 @@ TEST(Serve, TellsWhatItCounts) {
     const Json& schema = post["requestBody"]["content"]["application/json"]["schema"];
     EXPECT_EQ(schema["properties"]["top_p"]["maximum"].number(), 1.0);
     EXPECT_EQ(schema["properties"]["messages"]["items"]["properties"]["role"]["type"].string(), "string");
+}
+
+// The addresses are there before the model is.
+TEST(Serve, TellsToComeAgainWhileTheModelLoads) {
+    server::ServingOptions options;
+    options.addresses = {server::parse_listen_address("127.0.0.1:0")};
+    options.service.version = "test";
+    server::Serving serving(std::move(options));
+    std::thread network([&] { serving.run(); });
+    {
+        Client client(serving.addresses()[0].text());
+        EXPECT_EQ(client.get("/live").status, 200);
+        EXPECT_EQ(client.get("/").status, 200);
+        for (const char* path : {"/ready", "/health", "/v1/models", "/metrics"}) {
+            const Reply reply = client.get(path);
+            EXPECT_EQ(reply.status, 503) << path;
+            EXPECT_EQ(reply.headers.at("retry-after"), "2");
+            EXPECT_EQ(parse_json(reply.body)["error"].text("code"), "loading_model");
+        }
+        const Reply anthropic = client.post("/v1/messages", "{}");
+        EXPECT_EQ(parse_json(anthropic.body)["error"].text("type"), "overloaded_error");
+        serving.load(bundled());
+        Client later(serving.addresses()[0].text());
+        EXPECT_EQ(later.get("/ready").status, 200);
+        EXPECT_EQ(later.post("/v1/completions", completion("")).status, 200);
+    }
+    serving.stop();
+    network.join();
+}
+
+// A socket that was opened by someone else, as systemd does.
+TEST(Serve, ListensOnASocketThatItIsGiven) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&any), sizeof any), 0);
+    const auto given = server::parse_listen_address("fd:" + std::to_string(socket));
+    const auto start = [&] {
+        server::ServingOptions options;
+        options.addresses = {given};
+        return std::make_unique<Served>(std::move(options));
+    };
+    EXPECT_THROW(start(), Error) << "it does not listen";
+    ASSERT_EQ(::listen(socket, 4), 0);
+    const auto served = start();
+    EXPECT_NE(served->address(), "fd:" + std::to_string(socket));
+    EXPECT_EQ(served->client().get("/ready").status, 200);
+}
+
+TEST(Serve, HasAPage) {
+    Served served;
+    Client client = served.client();
+    const Reply page = client.get("/");
+    EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+    EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
+    EXPECT_THAT(page.body, HasSubstr("/page/main.js"));
+    EXPECT_EQ(client.get("/page/main.js").headers.at("content-type"), "text/javascript; charset=utf-8");
+    EXPECT_EQ(client.get("/page/page.h").status, 404);
+    server::ServingOptions options;
+    options.service.page = false;
+    Served without(std::move(options));
+    EXPECT_EQ(without.client().get("/").status, 404);
 }
 
 TEST(Serve, ListsItsModel) {

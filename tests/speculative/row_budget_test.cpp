@@ -1,4 +1,4 @@
-// Which drafted rows of many sequences a forward verifies, and when drafting pauses.
+// Which drafted rows of many sequences a forward verifies, when drafting pauses, and what one more token promises.
 #include "speculative/row_budget.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <random>
 #include <vector>
+
+#include "speculative/draft_gain.h"
 
 namespace foresay::speculative {
 namespace {
@@ -79,6 +81,49 @@ TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain)
         gaining.note(6, 4, 1.2, 1.0);
     }
     EXPECT_EQ(allowed, 1000);
+}
+
+CostModel straight_costs(double row_ms) {
+    CostModel costs(64);
+    for (std::int32_t rows = 1; rows <= 64; ++rows) costs.calibrate(rows, 1.0 + row_ms * (rows - 1));
+    return costs;
+}
+
+Acceptance accepting(double rate) {
+    Acceptance acceptance;
+    std::mt19937 random(9);
+    for (int i = 0; i < 2000; ++i) {
+        const bool right = std::uniform_real_distribution<double>(0.0, 1.0)(random) < rate;
+        acceptance.observe(0, View::alone, 1.2f, right);
+    }
+    return acceptance;
+}
+
+// Where every token is right and rows are free, each of them is a token; the steps between are paid.
+TEST(DraftGain, IsWhatTheTokensBringLessTheirTime) {
+    const CostModel free = straight_costs(0.0);
+    const Acceptance sure = accepting(1.0);
+    EXPECT_NEAR(draft_gain(sure, free, {.further = 4, .value = 1.0}), 4.0, 0.3);
+    EXPECT_NEAR(draft_gain(sure, free, {.further = 4, .step_ms = 0.5, .value = 1.0}), 2.5, 0.3);
+    EXPECT_NEAR(draft_gain(sure, free, {.further = 4, .survival = 0.5, .value = 1.0}), 2.0, 0.2);
+    EXPECT_LT(draft_gain(accepting(0.3), free, {.further = 4, .value = 1.0}), 1.2);
+    // A draft may always end, so a loss is not counted.
+    EXPECT_EQ(draft_gain(sure, straight_costs(3.0), {.further = 4, .value = 1.0}), 0.0);
+    EXPECT_EQ(draft_gain(sure, free, {.further = 0, .value = 1.0}), 0.0);
+    EXPECT_EQ(draft_gain(sure, free, {.rows = 64, .further = 4, .value = 1.0}), 0.0) << "no row is left";
+}
+
+// A device computes rows in tiles: the next row is free, and the one after it costs a tile. Texts that draft side by
+// side share the tile; one alone has its free row.
+TEST(DraftGain, TextsShareTheRowsThatTheyAdd) {
+    CostModel tiles(64);
+    for (std::int32_t rows = 1; rows <= 64; ++rows) tiles.calibrate(rows, 1.0 + 0.9 * ((rows - 1) / 8));
+    const Acceptance sure = accepting(1.0);
+    const double alone = draft_gain(sure, tiles, {.rows = 7, .texts = 1, .further = 1, .value = 1.0});
+    const double beside = draft_gain(sure, tiles, {.rows = 7, .texts = 4, .further = 1, .value = 1.0});
+    EXPECT_NEAR(alone, 1.0, 0.1);
+    EXPECT_NEAR(beside, 1.0 - 0.9 / 4, 0.1);
+    EXPECT_LT(draft_gain(sure, tiles, {.rows = 8, .texts = 1, .further = 1, .value = 1.0}), beside);
 }
 
 }  // namespace

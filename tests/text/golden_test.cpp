@@ -90,8 +90,9 @@ TEST(Golden, SentencePiece) {
 class Vocab : public testing::TestWithParam<const char*> {};
 
 TEST_P(Vocab, EveryLine) {
-    const std::string base = source_path("tests/golden/vocab/ggml-vocab-") + GetParam() + ".gguf";
-    const Tokenizer tokenizer = Tokenizer::from_gguf(GgufFile::open(base));
+    const std::string file = "vocab/ggml-vocab-" + std::string(GetParam()) + ".gguf";
+    const Tokenizer tokenizer = Tokenizer::from_gguf(GgufFile::open(FORESAY_UNPACKED_GOLDENS "/" + file));
+    const std::string base = source_path("tests/golden/" + file);
     const std::string input = read_file(base + ".inp"), separator = "\n__ggml_vocab_test__\n";
     std::istringstream output(read_file(base + ".out"));
     std::string line;

@@ -4,7 +4,7 @@
 // Work:     every CTA sums up all rows, because that takes less time than another meeting of the grid, and then writes
 //           its own slice of each.
 // Bits:     those of launch_add_rows() (kernels/cuda/rowwise/norms.cu): eight warps add a row, as its CTA does.
-// Waits:    within whole layers all that is read and written is flagged words, and nobody waits for the grid. Else the
+// Waits:    within whole layers all that is read and written is flagged words, and no CTA waits for the grid. Else the
 //           grid has met before the step. The memory of the row statistics is free either way: rows are complete only
 //           after the epilogue of this CTA has passed the norm of the matrix before. All CTAs arrive after the step, by
 //           the multiplying warps, when they have read their words.

@@ -252,9 +252,8 @@ __device__ __noinline__ void sum_slots(std::uint32_t shared, const MixturePlaces
     }
 }
 
-// The step, by all multiplying warps. `lists_at`: its shared memory. Not inlined, so that it takes no registers from
-// the matrix steps. (Nor does anything below it take references to parameters of the kernel: CUDA 13.0 loses those that
-// one such function passes to the next.)
+// The step, by all multiplying warps. `lists_at`: its shared memory. Not inlined, so that it takes no registers from the
+// matrix steps.
 template <QuantType kDense, int kWarps>
 __device__ __noinline__ void mixture_share(const MixtureConstants* constants, const MixturePlaces at, char* lists_at,
                                            int rows) {

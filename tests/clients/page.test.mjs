@@ -1,0 +1,213 @@
+// The page of the server in a browser, on the real server: FORESAY_PROGRAM=... FORESAY_BROWSER=... node --test
+// FORESAY_SCREENSHOTS names a folder for pictures of it.
+import assert from 'node:assert';
+import { readFileSync, readdirSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { chromium } from 'playwright-core';
+import { serve } from './server.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+let server, browser;
+before(async () => {
+  server = await serve();
+  browser = await chromium.launch({ executablePath: process.env.FORESAY_BROWSER, args: ['--no-sandbox'] });
+});
+after(async () => {
+  await browser?.close();
+  assert.equal(await server.stop(), 0);
+});
+
+// A fresh page; what it complains about or asks of others fails the test.
+async function open(settings = {}, options = {}, url = server.url) {
+  const context = await browser.newContext({ permissions: ['clipboard-read', 'clipboard-write'], ...options });
+  const page = await context.newPage();
+  const wrong = [];
+  page.on('pageerror', (error) => wrong.push(error.message));
+  page.on('console', (message) => { if (message.type() === 'error') wrong.push(message.text()); });
+  page.on('request', (request) => {
+    if (!request.url().startsWith(url) && !request.url().startsWith('data:')) wrong.push(request.url());
+  });
+  await page.addInitScript((values) => {
+    if (!localStorage.getItem('settings')) localStorage.setItem('settings', JSON.stringify(values));
+  }, { max_tokens: 24, seed: 7, temperature: 0.6, ...settings });
+  await page.goto(url);
+  await until(page, () => document.getElementById('model').textContent !== '');
+  return { page, wrong, context };
+}
+
+// Playwright's own way to wait needs eval, which the page's policy forbids.
+async function until(page, holds, what = holds.toString()) {
+  for (const begun = Date.now(); Date.now() - begun < 30_000;) {
+    if (await page.evaluate(holds)) return;
+    await new Promise((resolve) => { setTimeout(resolve, 50); });
+  }
+  assert.fail(`this did not come to hold: ${what}; status: ${await page.textContent('#status')}`);
+}
+
+async function send(page, text) {
+  await page.fill('#input', text);
+  await page.keyboard.press('Enter');
+}
+const ended = (page) => until(page, () => document.getElementById('stop').disabled
+  && document.querySelector('.message:not(.user) .body')?.textContent);
+const answer = (page) => page.locator('.message:not(.user) .body').last().textContent();
+const press = (page, name) => page.getByRole('button', { name, exact: true }).last().click();
+
+async function accessible(page, what) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run());
+  assert.deepEqual(violations.map((v) => `${what}: ${v.id}: ${v.nodes[0].html}`), []);
+}
+
+test('it is small, and its policy lets nothing in', async () => {
+  const folder = process.env.FORESAY_PAGE;
+  const size = readdirSync(folder).filter((name) => /\.(html|css|js)$/.test(name))
+    .reduce((sum, name) => sum + gzipSync(readFileSync(`${folder}/${name}`)).length, 0);
+  assert.ok(size <= 60 * 1024, `${size} bytes compressed`);
+  const response = await fetch(server.url);
+  assert.match(response.headers.get('content-security-policy'), /default-src 'none'; script-src 'self'/);
+  assert.equal((await fetch(`${server.url}/page/nonesuch.js`)).status, 404);
+  assert.equal((await fetch(`${server.url}/page/../page.h`)).status, 404);
+});
+
+test('a chat: send, retry as branch, edit, continue, reload', async () => {
+  const { page, wrong } = await open();
+  await send(page, 'def add(a, b):');
+  await ended(page);
+  const first = await answer(page);
+  assert.ok(first.length > 5);
+  assert.match(await page.textContent('#status'), /\d+ tokens · \d+ tok\/s · prompt \d+/);
+  await press(page, 'Retry');
+  await ended(page);
+  assert.match(await page.locator('.message:not(.user) .head').textContent(), /2\/2.*seed 7, branch 1/);
+  assert.notEqual(await answer(page), first);
+  await press(page, '‹');
+  assert.equal(await answer(page), first);
+  // The same branch of the same seed, asked of the server itself.
+  const direct = await (await fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body: JSON.stringify({
+    messages: [{ role: 'user', content: 'def add(a, b):' }], max_tokens: 24, seed: 7, temperature: 0.6 }) })).json();
+  assert.equal(first, direct.choices[0].message.content);
+  await press(page, 'Edit');
+  await page.getByLabel('Text', { exact: true }).fill('    return sum(');
+  await page.getByRole('button', { name: 'Continue', exact: true }).last().click();
+  await ended(page);
+  assert.ok((await answer(page)).startsWith('    return sum('));
+  await page.waitForTimeout(100);
+  await page.reload();
+  await page.getByRole('button', { name: 'Conversations' }).click();
+  await page.getByRole('button', { name: 'def add(a, b):', exact: true }).click();
+  assert.ok((await answer(page)).startsWith('    return sum('));
+  assert.deepEqual(wrong, []);
+});
+
+test('stop ends the answer here and on the server', async () => {
+  const { page } = await open({ max_tokens: 900, stop: '' });
+  await send(page, 'import os\n');
+  await until(page, () => document.querySelector('.message:not(.user) .body')?.textContent.length > 10);
+  await page.keyboard.press('Escape');
+  await until(page, () => document.getElementById('stop').disabled);
+  assert.match(await page.textContent('#status'), /Stopped|tokens/);
+  await until(page, async () => (await (await fetch('/metrics')).text()).includes('foresay_requests_running{')
+    && /foresay_requests_running\{[^}]*\} 0\n/.test(await (await fetch('/metrics')).text()));
+});
+
+test('answers side by side, one of which is chosen', async () => {
+  const { page, wrong } = await open({ n: 3, temperature: 1 });
+  await send(page, 'x = ');
+  await ended(page);
+  assert.equal(await page.locator('.columns .message').count(), 3);
+  await page.getByRole('button', { name: 'Choose', exact: true }).last().click();
+  await send(page, 'y = ');
+  await ended(page);
+  assert.equal(await page.locator('.message.user').count(), 2);
+  assert.deepEqual(wrong, []);
+});
+
+test('drafted tokens are shaded, and tokens tell their alternatives', async () => {
+  // Whether drafting pays is measured, so it is not left to that.
+  const drafting = await serve('--parallel', '1', '--set', 'speculation.mode="fixed"');
+  const { page } = await open({ alternatives: 4, max_tokens: 60 }, {}, drafting.url);
+  await send(page, 'a = 1\nb = 2\nc = 3\na = 1\nb = 2\nc = 3\na = 1\nb = 2\n');
+  await ended(page);
+  await press(page, 'Tokens');
+  await until(page, () => document.querySelectorAll('.tokens .token').length > 20);
+  assert.ok(await page.locator('.tokens .ngram, .tokens .draft, .tokens .other').count() > 0);
+  assert.match(await page.textContent('#legend'), /\d+ of \d+/);
+  await page.locator('.tokens button.token').nth(3).click();
+  assert.equal(await page.locator('#alternatives-rows tr').count(), 4);
+  await accessible(page, 'alternatives');
+  assert.equal(await drafting.stop(), 0);
+});
+
+test('what a model writes is text, whatever it is', async () => {
+  const { page, wrong } = await open({ view: 'markdown', stop: '' });
+  const hostile = '<img src=x onerror=alert(1)> <script>alert(2)</script> [a](javascript:alert(3)) **b** `c`';
+  await page.evaluate(async (text) => {
+    const { markdown } = await import('/page/markdown.js');
+    document.getElementById('messages').append(markdown(text + '\n\n```html\n' + text + '\n```\n- ' + text));
+  }, hostile);
+  const holder = page.locator('#messages');
+  assert.equal(await holder.locator('img, script, a').count(), 0);
+  assert.match(await holder.textContent(), /<img src=x onerror=alert\(1\)>/);
+  assert.equal(await holder.locator('pre').count(), 1);
+  await accessible(page, 'markdown');
+  assert.deepEqual(wrong, []);
+});
+
+test('a hole is filled, accepted, and told as curl', async () => {
+  const { page, wrong } = await open();
+  await page.getByRole('button', { name: 'Fill', exact: true }).first().click();
+  await page.fill('#prefix', 'def area(width, height):\n    return ');
+  await page.fill('#suffix', '\n\nprint(area(2, 3))\n');
+  await page.click('#fill-run');
+  await until(page, () => document.getElementById('fill-stop').disabled
+    && document.getElementById('middle').textContent);
+  await page.click('#fill-curl');
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^curl http.*\/v1\/completions .*"suffix"/);
+  await page.click('#fill-accept');
+  assert.ok((await page.inputValue('#prefix')).length > 40);
+  await accessible(page, 'fill');
+  assert.deepEqual(wrong, []);
+});
+
+test('files are attached, errors are told, settings are kept', async () => {
+  const { page } = await open();
+  await page.setInputFiles('#file-input', { name: 'a.py', mimeType: 'text/plain', buffer: Buffer.from('z = 1\n') });
+  assert.match(await page.textContent('#files'), /a\.py/);
+  await send(page, 'Look:');
+  await ended(page);
+  assert.match(await page.locator('.message.user .body').textContent(), /a\.py:\n```\nz = 1/);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await accessible(page, 'settings');
+  await page.getByLabel('Sampler stages').fill('nonesuch');
+  await page.getByRole('button', { name: 'Close' }).first().click();
+  await send(page, 'x');
+  await until(page, () => document.querySelector('p.error'));
+  assert.match(await page.textContent('p.error'), /neither built in nor/);
+  await page.reload();
+  await page.getByRole('button', { name: 'Settings' }).click();
+  assert.equal(await page.getByLabel('Sampler stages').inputValue(), 'nonesuch');
+});
+
+for (const [name, options] of Object.entries({
+  phone: { viewport: { width: 360, height: 740 }, colorScheme: 'dark' },
+  desk: { viewport: { width: 1280, height: 800 }, colorScheme: 'light' } })) {
+  test(`${name}: nothing sticks out, and axe-core finds nothing`, async () => {
+    const drafting = await serve('--parallel', '1', '--set', 'speculation.mode="fixed"');
+    const { page } = await open({ max_tokens: 100, explain: 'live' }, options, drafting.url);
+    await send(page, 'def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n\n\ndef mul(a, b):\n');
+    await ended(page);
+    await page.waitForTimeout(50);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+    await accessible(page, name);
+    const folder = process.env.FORESAY_SCREENSHOTS;
+    if (folder) {
+      await page.screenshot({ path: `${folder}/${name}-chat.png` });
+      await page.getByRole('button', { name: 'Settings' }).click();
+      await page.screenshot({ path: `${folder}/${name}-settings.png` });
+    }
+    assert.equal(await drafting.stop(), 0);
+  });
+}

@@ -1,0 +1,100 @@
+// Two replicas with a balancer in front: streams arrive piece by piece, a session stays where its cache is, and a
+// replica that dies in the middle of the load costs no wrong byte.
+import assert from 'node:assert';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { serve } from '../clients/server.mjs';
+
+const front = process.env.FORESAY_FRONT;
+const folder = mkdtempSync(join(tmpdir(), 'foresay-replicas-'));
+let replicas, balancer, url;
+
+const freePort = () => new Promise((resolve) => {
+  const server = createServer().listen(0, '127.0.0.1', () => {
+    const { port } = server.address();
+    server.close(() => resolve(port));
+  });
+});
+
+before(async () => {
+  replicas = await Promise.all([serve(), serve()]);
+  const port = await freePort();
+  url = `http://127.0.0.1:${port}`;
+  const name = { nginx: 'nginx.conf', haproxy: 'haproxy.cfg' }[front];
+  const text = readFileSync(join(process.env.FORESAY_DEPLOY, name), 'utf8')
+    .replaceAll('127.0.0.1:8081', new URL(replicas[0].url).host)
+    .replaceAll('127.0.0.1:8082', new URL(replicas[1].url).host).replaceAll('127.0.0.1:8080', `127.0.0.1:${port}`);
+  const file = join(folder, name);
+  writeFileSync(file, text);
+  balancer = front === 'nginx' ? spawn('nginx', ['-p', folder, '-c', file, '-g', 'daemon off;'], { stdio: 'inherit' })
+    : spawn('haproxy', ['-db', '-f', file], { stdio: 'inherit' });
+  for (let i = 0; i < 200; ++i) {
+    if (await fetch(`${url}/ready`).then((response) => response.ok, () => false)) return;
+    await new Promise((resolve) => { setTimeout(resolve, 50); });
+  }
+  throw new Error(`${front} does not answer`);
+});
+after(async () => {
+  balancer?.kill('SIGTERM');
+  await Promise.all(replicas.map((replica) => replica.stop().catch(() => {})));
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const body = (session, more = {}) => JSON.stringify({ messages: [{ role: 'user', content: `# ${session}\nx = ` }],
+  max_tokens: 24, seed: session, temperature: 0.9, ignore_eos: true, prompt_cache_key: `s${session}`, ...more });
+const ask = (base, session, more) => fetch(`${base}/v1/chat/completions`, { method: 'POST', body: body(session, more),
+  headers: { 'content-type': 'application/json', 'x-session-id': `s${session}` } });
+const textOf = async (response) => {
+  assert.equal(response.status, 200, await response.clone().text());
+  return (await response.json()).choices[0].message.content;
+};
+const generated = async (replica) => Number((await (await fetch(`${replica.url}/metrics`)).text())
+  .match(/foresay_requests_total\{[^}]*finish="length"[^}]*\} (\d+)/)?.[1] ?? 0);
+
+test('a stream arrives piece by piece', async () => {
+  const response = await ask(url, 1, { stream: true, max_tokens: 400 });
+  let pieces = 0;
+  for await (const piece of response.body) pieces += piece.length > 0 ? 1 : 0;
+  assert.ok(pieces > 4, `${pieces} pieces`);
+});
+
+test('a session stays with one replica', async () => {
+  for (let session = 1; session <= 8; ++session) {
+    const before = await Promise.all(replicas.map(generated));
+    for (let i = 0; i < 5; ++i) await textOf(await ask(url, session));
+    const now = await Promise.all(replicas.map(generated));
+    const counts = now.map((count, i) => count - before[i]).sort();
+    assert.deepEqual(counts, [0, 5], `session ${session}`);
+  }
+});
+
+test('a replica that dies costs no wrong byte, and SIGTERM drains', async () => {
+  const expected = [];
+  for (let session = 0; session < 24; ++session) expected.push(await textOf(await ask(replicas[1].url, session)));
+  // As a client does: what fails is sent again.
+  let again = 0;
+  const steadily = async (session) => {
+    for (let i = 0; i < 40; ++i) {
+      try {
+        const response = await ask(url, session);
+        if (response.ok) return await textOf(response);
+      } catch { /* the connection was cut */ }
+      again += 1;
+      await new Promise((resolve) => { setTimeout(resolve, 100); });
+    }
+    throw new Error(`session ${session} got no answer`);
+  };
+  const running = Promise.all(expected.map((_, session) => steadily(session)));
+  await new Promise((resolve) => { setTimeout(resolve, 50); });
+  replicas[0].kill();
+  assert.deepEqual(await running, expected);
+  const last = ask(url, 3, { stream: true, max_tokens: 300 });
+  const response = await last;
+  const ended = replicas[1].stop();
+  assert.match(await response.text(), /\[DONE\]/);
+  assert.equal(await ended, 0);
+});
