@@ -252,8 +252,8 @@ __device__ __noinline__ void sum_slots(std::uint32_t shared, const MixturePlaces
     }
 }
 
-// The step, by all multiplying warps. `lists_at`: its shared memory. Not inlined, so that it takes no registers from the
-// matrix steps.
+// The step, by all multiplying warps. `lists_at`: its shared memory. Not inlined, so that it takes no registers from
+// the matrix steps.
 template <QuantType kDense, int kWarps>
 __device__ __noinline__ void mixture_share(const MixtureConstants* constants, const MixturePlaces at, char* lists_at,
                                            int rows) {
