@@ -72,8 +72,11 @@ struct GenerateRequest {
     std::int32_t max_tokens = 256;        // 0 or less: as many as the context holds
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
-    std::span<const std::string> stop;          // stop strings
-    bool ignore_eos = false;                    // end tokens are tokens like any other
+    std::span<const std::string> stop;  // stop strings
+    bool ignore_eos = false;            // end tokens are tokens like any other
+    // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong. For
+    // generate() only.
+    std::span<const std::int32_t> prediction;
     const std::atomic<bool>* cancel = nullptr;  // polled between forwards
     // Called after the callback, with every token; true: the text ends with it. For generate() only.
     std::function<bool(const TokenEvent&)> stop_when;

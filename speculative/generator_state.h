@@ -11,6 +11,7 @@
 #include "speculative/device_sampling.h"
 #include "speculative/draft_builder.h"
 #include "speculative/generator.h"
+#include "speculative/prediction.h"
 #include "speculative/text_stream.h"
 
 namespace foresay::speculative {
@@ -21,6 +22,7 @@ struct Generator::State {
     Controller controller;
     TextStream text;
     DraftBuilder builder;
+    PredictionLookup prediction;
     std::vector<kernels::TokenRef> rows;    // of a verification
     core::Context* token_source = nullptr;  // samples the open last token of a draft; null: drafts are never open
     DeviceSampling sampling;
@@ -30,7 +32,9 @@ struct Generator::State {
           sequence(*parts.target),
           controller(parts.now),
           text(parts.tokenizer),
-          builder(parts.drafters, parts.now) {}
+          builder(parts.drafters, parts.now) {
+        builder.add(prediction);
+    }
 
     core::Context& target() const { return *parts.target; }
 
@@ -40,7 +44,13 @@ struct Generator::State {
     }
 
     // Whether anything is drafted.
-    bool speculating() const { return parts.speculation.mode != core::SpeculationMode::off && !parts.drafters.empty(); }
+    bool speculating() const {
+        return parts.speculation.mode != core::SpeculationMode::off && (!parts.drafters.empty() || prediction.active());
+    }
+    // The i-th source of the statistics: a drafter or, last, the prediction.
+    const Drafter* source(std::size_t i) const {
+        return i < parts.drafters.size() ? parts.drafters[i].get() : &prediction;
+    }
     // Lets the target verify a token that the draft model is still sampling, where both run on one backend.
     void take_open_drafts();
     // Measures costs, once, before the first token.

@@ -6,14 +6,12 @@
 #include "core/text/tokenizer.h"
 #include "speculative/failures.h"
 #include "speculative/mode_name.h"
+#include "speculative/prediction.h"
 
 namespace foresay::speculative {
 namespace {
 
-// A prediction is looked up as if it followed the last tokens of the prompt.
-constexpr std::size_t kBeforePrediction = 32;
 constexpr std::string_view kModelName = "draft";
-constexpr std::int32_t kNoToken = -1;  // ends a prediction: nothing follows it
 
 }  // namespace
 
@@ -58,7 +56,7 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     draft_.margins.reserve(core::kMaxDraft);
     notes_.reserve(core::kMaxDraft);
     if (parts_.make_drafter) {
-        if (!request_.prediction.empty()) predict(room);
+        if (!request_.prediction.empty()) searched_ = predicted_text(tokens_, request_.prediction, room);
         drafter_ = parts_.make_drafter(static_cast<std::int32_t>(searched().size() + room));
         drafter_->begin(searched());
         result_.speculation.sources.push_back({.name = std::string(drafter_->name())});
@@ -68,16 +66,6 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
 
 bool Sequence::speculates() const {
     return parts_.speculation.mode != core::SpeculationMode::off && (parts_.make_drafter || has_model_);
-}
-
-// Puts the prediction before the text, as if it followed the last tokens of the prompt.
-void Sequence::predict(std::size_t room) {
-    searched_.reserve(kBeforePrediction + request_.prediction.size() + 1 + tokens_.size() + room);
-    const auto before = tokens_.end() - static_cast<std::ptrdiff_t>(std::min(kBeforePrediction, tokens_.size()));
-    searched_.assign(before, tokens_.end());
-    searched_.insert(searched_.end(), request_.prediction.begin(), request_.prediction.end());
-    searched_.push_back(kNoToken);
-    searched_.insert(searched_.end(), tokens_.begin(), tokens_.end());
 }
 
 void Sequence::suspend() {

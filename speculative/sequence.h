@@ -106,7 +106,6 @@ private:
     };
 
     bool speculates() const;
-    void predict(std::size_t room);
     bool emit(std::int32_t token, bool drafted, std::size_t depth);
     void look_up();
     void note(const Note& entry, std::int32_t token);

@@ -256,7 +256,8 @@ void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, 
 }
 
 Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show,
-                                            const std::optional<Surroundings>& around) {
+                                            const std::optional<Surroundings>& around,
+                                            std::span<const std::int32_t> prediction) {
     Answer answer{.seed = turn.seed, .branch = turn.branch};
     answer.input_tokens = prepare(turn, parent);
     speculative::GenerateRequest request;
@@ -264,6 +265,7 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     request.seed = turn.seed;
     request.branch = turn.branch;
     request.cancel = limits.cancel;
+    request.prediction = prediction;
     if (!around && style_.markup.none()) {
         answer.result = generator_->generate(request, show);
         take(turn, answer.result);
@@ -333,7 +335,8 @@ Conversation::Answer Conversation::retry(std::optional<std::uint64_t> seed, cons
     turn.branch = seed ? 0 : unused_branch(turn, parent);
     const std::optional<Surroundings> hole = turn.given.empty() ? around(tree_.head()) : std::nullopt;
     const AnswerRecording recording = record(turn, parent);
-    Answer answer = generate(turn, parent, limits, recording.watch(show), hole);
+    // The next answer may repeat parts of the last one.
+    Answer answer = generate(turn, parent, limits, recording.watch(show), hole, last().answer);
     answer.line = current_branch();
     commit(std::move(turn), parent);
     if (hole) holes_[tree_.head()] = *hole;
@@ -360,7 +363,8 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     turn.given_sampled.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
     turn.given_sampled.resize(turn.given.size(), 0);
     const AnswerRecording recording = record(turn, parent);
-    Answer answer = generate(turn, parent, limits, recording.watch(show));
+    // What follows the edited text may be what followed it before.
+    Answer answer = generate(turn, parent, limits, recording.watch(show), std::nullopt, said);
     answer.line = current_branch();
     commit(std::move(turn), parent);
     return answer;
