@@ -32,6 +32,16 @@ std::int32_t contexts(const BatchOptions& options, const core::ContextOptions& c
 
 }  // namespace
 
+std::function<std::unique_ptr<speculative::Drafter>(std::int32_t)> Engine::State::lookup() const {
+    for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
+        if (kind.needs_draft_model || std::ranges::find(config.sources, kind.name) == config.sources.end()) continue;
+        return [make = kind.make](std::int32_t capacity) {
+            return make({.context_length = capacity, .draft = {}, .draft_context = {}, .never_proposed = {}});
+        };
+    }
+    return {};
+}
+
 speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) const {
     const std::int32_t most = std::clamp(options.sequences, 1, 1024);
     core::ContextOptions context = state_->context_options(context_length());
@@ -51,13 +61,7 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
                                 : ops().asynchronous()          ? kDeviceRowsBeside
                                                                 : kHostRowsBeside;
     if (options.speculate) parts.speculation = speculation();
-    for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
-        if (kind.needs_draft_model || !has_source(kind.name)) continue;
-        parts.make_drafter = [make = kind.make](std::int32_t capacity) {
-            return make({.context_length = capacity, .draft = {}, .draft_context = {}, .never_proposed = {}});
-        };
-        break;
-    }
+    parts.make_drafter = state_->lookup();
     if (options.speculate && draft() != nullptr && has_source("draft")) {
         core::ContextOptions own =
             state_->context_options(std::min(context_length(), draft()->config().context_length));

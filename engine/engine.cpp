@@ -97,6 +97,7 @@ speculative::Generator Engine::make_generator(std::vector<std::unique_ptr<specul
     parts.target = make_context();
     parts.chain = make_chain();
     parts.drafters = std::move(drafters);
+    parts.make_lookup = state_->lookup();
     parts.tokenizer = state_->tokenizer.get();
     parts.speculation = speculation();
     return speculative::Generator(std::move(parts));

@@ -72,6 +72,9 @@ struct Engine::State {
     // Takes over `parts` and loads the weights.
     void adopt(OpenedParts& parts);
     core::ContextOptions context_options(std::int32_t length) const;
+    // ---- batch.cpp
+    // Makes the lookup of one of many texts, as the configuration names it; none: it names none.
+    std::function<std::unique_ptr<speculative::Drafter>(std::int32_t capacity)> lookup() const;
 
     void notice(Notice kind, const std::string& sentence) const {
         if (options.observer) options.observer->notice(kind, sentence);

@@ -114,6 +114,7 @@ void GeneratorBackend::State::run(Job& job, BackendEnd& end) {
     text.seed = request.seed;
     text.branch = request.branch;
     text.ignore_eos = request.ignore_eos;
+    text.prediction = request.prediction;
     text.cancel = &job.cancelled;
     bool go_on = true;
     text.stop_when = [&](const speculative::TokenEvent&) { return !go_on; };

@@ -114,6 +114,7 @@ Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> si
     one.ignore_eos = request.ignore_eos;
     one.logprobs = request.alternatives;
     one.prediction = std::move(request.prediction);
+    one.speculation = request.speculation;
     one.queue = std::move(request.queue);
     // A salt that no other text has: nothing is shared.
     static std::atomic<std::uint64_t> number{0};

@@ -1,24 +1,31 @@
 // What a batch drafts: which texts, how many tokens, by which source, and which of them a forward verifies.
 #include <algorithm>
-#include <numeric>
 
 #include "speculative/batch_state.h"
 #include "speculative/draft_gain.h"
 
 namespace foresay::speculative {
 
-// Times forwards of several widths, within a time budget.
-void BatchGenerator::State::warm_up() {
-    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    if (model) model->warm_up();
+// Times forwards of several widths, once and within a time budget. False: there is no room for them now.
+bool BatchGenerator::State::warm_up() {
+    if (warm) return true;
+    if (model && !model->warm_up()) return false;
     constexpr double kBudgetMs = 150.0;
+    const std::int32_t widest = std::min(costs.widest(), target().capacity());
+    if (cache().free_sequences() == 0) kept.evict_text();
     const core::SequenceId id = cache().create();
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(costs.widest()));
+    if (id < 0) return false;
+    while (cache().missing_pages(id, widest) > cache().free_pages()) {
+        if (kept.evict_page()) continue;
+        cache().drop(id);
+        return false;
+    }
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(widest));
     for (std::size_t i = 0; i < ids.size(); ++i) {
         ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(target().model().config().shape.vocab));
     }
     const double start = parts.now();
-    for (std::int32_t width = 1; width <= std::min(costs.widest(), target().capacity()); width *= 2) {
+    for (std::int32_t width = 1; width <= widest; width *= 2) {
         double best = 0.0;
         for (int repeat = -1; repeat < 2; ++repeat) {
             const double begin = parts.now();
@@ -32,6 +39,8 @@ void BatchGenerator::State::warm_up() {
         if (parts.now() - start > kBudgetMs) break;
     }
     cache().drop(id);
+    warm = true;
+    return true;
 }
 
 void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {
@@ -49,19 +58,28 @@ void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequenc
     for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
 }
 
-// Every text gets what the draft model drafts, or else what its lookup has.
-void BatchGenerator::State::draft_fixed() {
+// Texts that are told how many tokens to draft get what the draft model drafts, or else what their lookup has. Returns
+// the rows of the forward with them.
+std::int32_t BatchGenerator::State::draft_fixed(std::int32_t used) {
+    for (Sequence* sequence : fixed_texts) sequence->begin_draft(sequence->longest_draft());
     while (model) {
         gains.clear();
-        for (Sequence* sequence : drafting_texts) {
+        for (Sequence* sequence : fixed_texts) {
             if (sequence->draft_is_open()) gains.emplace_back(0.0, sequence);
         }
         if (gains.empty()) break;
         step_model(gains);
     }
-    for (Sequence* sequence : drafting_texts) {
+    for (Sequence* sequence : fixed_texts) {
         while (sequence->draft_is_open() && sequence->proposal().token >= 0) sequence->take_proposal();
     }
+    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
+        const Sequence& sequence = *running[schedule.rows[i].sequence];
+        if (sequence.mode() != core::SpeculationMode::fixed) continue;
+        widths[i] = std::min(sequence.drafted(), std::max(0, target().options().decode_rows - used));
+        used += widths[i];
+    }
+    return used;
 }
 
 // In tokens: what the draft model's next token for this text promises, without the time of the step.
@@ -131,6 +149,28 @@ void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
     for (Sequence* sequence : drafting_texts) take_proposals(*sequence, value, false);
 }
 
+// The others get what pays.
+void BatchGenerator::State::draft_automatic(std::int32_t used) {
+    if (used >= costs.widest() || !warm_up() || !ledger.allows()) return;
+    drafting = true;
+    const double start = parts.now();
+    for (Sequence* sequence : drafting_texts) sequence->begin_draft(sequence->longest_draft());
+    const double value = speedup * static_cast<double>(schedule.rows.size()) / costs.verify_ms(used);
+    draft_what_pays(used, value);
+    drafted.clear();
+    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
+        const Sequence& sequence = *running[schedule.rows[i].sequence];
+        if (sequence.mode() != core::SpeculationMode::automatic) continue;
+        for (std::int32_t depth = 0; depth < sequence.drafted(); ++depth) {
+            drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
+        }
+    }
+    std::size_t worth = rows_worth(drafted, costs, used, value);
+    worth = std::min(worth, static_cast<std::size_t>(std::max(0, target().options().decode_rows - used)));
+    for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
+    draft_ms = parts.now() - start;
+}
+
 // Drafts for the sequences of a decode forward, as far as there are rows and pages for them.
 void BatchGenerator::State::draft() {
     drafting = false;
@@ -138,37 +178,23 @@ void BatchGenerator::State::draft() {
     ++plain_rounds;
     forwards_ahead = 0;
     for (const ScheduledRows& rows : schedule.rows) running[rows.sequence]->begin_draft(0);
-    const SpeculationOptions& options = parts.speculation;
-    if (!drafts() || options.mode == core::SpeculationMode::off) return;
     if (schedule.row_class != kernels::RowClass::decode) return;
-    const bool fixed = options.mode == core::SpeculationMode::fixed;
     std::int32_t used = 0;
-    for (const ScheduledRows& rows : schedule.rows) used += rows.rows;
-    if (used >= costs.widest() || (!fixed && !ledger.allows())) return;
-    drafting = true;
-    const double start = parts.now();
     std::int32_t pages = 0;
     drafting_texts.clear();
+    fixed_texts.clear();
     for (const ScheduledRows& rows : schedule.rows) {
         Sequence& sequence = *running[rows.sequence];
+        used += rows.rows;
         pages += cache().missing_pages(sequence.id(), rows.rows);
         if (!sequence.samples_after(rows.rows)) continue;
-        sequence.begin_draft(fixed ? options.draft_length : options.max_draft);
-        drafting_texts.push_back(&sequence);
+        if (sequence.mode() == core::SpeculationMode::fixed) fixed_texts.push_back(&sequence);
+        if (sequence.mode() == core::SpeculationMode::automatic) drafting_texts.push_back(&sequence);
     }
-    const double value = fixed ? 0.0 : speedup * static_cast<double>(schedule.rows.size()) / costs.verify_ms(used);
-    fixed ? draft_fixed() : draft_what_pays(used, value);
-    drafted.clear();
-    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
-        const Sequence& sequence = *running[schedule.rows[i].sequence];
-        for (std::int32_t depth = 0; depth < sequence.drafted(); ++depth) {
-            drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
-        }
-    }
-    std::size_t worth = fixed ? drafted.size() : rows_worth(drafted, costs, used, value);
-    worth = std::min(worth, static_cast<std::size_t>(std::max(0, target().options().decode_rows - used)));
     widths.assign(schedule.rows.size(), 0);
-    for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
+    if (!fixed_texts.empty()) used = draft_fixed(used);
+    plain_rows = used;
+    if (!drafting_texts.empty()) draft_automatic(used);
     for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
         const ScheduledRows& rows = schedule.rows[i];
         Sequence& sequence = *running[rows.sequence];
@@ -179,18 +205,16 @@ void BatchGenerator::State::draft() {
         sequence.cut_draft(fits ? widths[i] : 0);
         if (sequence.drafted() > 0) plain_rounds = 0;
     }
-    draft_ms = parts.now() - start;
 }
 
 // From the times and the outcome of a decode forward.
-void BatchGenerator::State::learn(double verify_ms, std::int32_t emitted) {
-    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    const std::int32_t plain_rows = std::accumulate(current.base.begin(), current.base.end(), 0);
-    if (plain_rows > costs.widest()) return;
-    const auto sequences = static_cast<std::int32_t>(current.segments.size());
-    const double plain_ms = costs.verify_ms(plain_rows);
-    costs.observe(static_cast<std::int32_t>(current.tokens.size()), verify_ms);
+void BatchGenerator::State::learn(double verify_ms) {
+    if (!warm) return;
+    const auto rows = static_cast<std::int32_t>(current.tokens.size());
+    const double plain_ms = drafting ? costs.verify_ms(plain_rows) : 0.0;
+    if (rows <= costs.widest()) costs.observe(rows, verify_ms);
     if (!drafting || emitted < 1) return;
+    const auto sequences = static_cast<std::int32_t>(drafting_texts.size());
     const double ms = verify_ms + draft_ms;
     ledger.note(emitted, sequences, ms, plain_ms);
     constexpr double kBlend = 0.05;

@@ -276,15 +276,14 @@ void BatchGenerator::State::start_sampling() {
 bool BatchGenerator::State::may_run_ahead() {
     if (current.row_class != kernels::RowClass::decode || !target().ops().asynchronous()) return false;
     if (!waiting.empty() && running.size() < most) return false;
-    if (drafts() && parts.speculation.mode != core::SpeculationMode::off) {
-        if (parts.speculation.mode == core::SpeculationMode::fixed) return false;
-        if (plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead) return false;
-    }
+    const bool looks = plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead;
     std::int32_t pages = 0;
     std::size_t decoding = 0;
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         const Sequence* const sequence = current.chosen[i];
         if (sequence == nullptr) continue;
+        if (sequence->mode() == core::SpeculationMode::fixed) return false;
+        if (sequence->mode() == core::SpeculationMode::automatic && looks) return false;
         if (sequence->cancelled || current.sources[i] != RowSource::tokens ||
             current.segments[i].logit_rows.size() != 1) {
             return false;
@@ -328,6 +327,7 @@ void BatchGenerator::State::wait_for_rows() {
 
 void BatchGenerator::State::sample() {
     std::int32_t row = 0;
+    emitted = 0;
     ++counters.forwards;
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         const auto rows = static_cast<std::int32_t>(current.segments[i].tokens.size());
@@ -349,6 +349,7 @@ void BatchGenerator::State::sample() {
             const std::int64_t accepted = sequence.accepted();
             sequence.sample(target(), row, current.sources[i], everyone);
             counters.tokens += room - sequence.room();
+            if (sequence.mode() == core::SpeculationMode::automatic) emitted += room - sequence.room();
             counters.drafted += own;
             counters.accepted += sequence.accepted() - accepted;
         }
@@ -382,9 +383,9 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     const std::int32_t ids = options.sequences + options.branches;
     const std::int32_t wanted = s.parts.most_sequences > 0 ? s.parts.most_sequences : ids;
     s.most = static_cast<std::size_t>(std::min({wanted, ids, options.decode_rows}));
-    s.target().cache().drop(0);  // sequences are made as they come
+    if (!s.parts.shares_target) s.target().cache().drop(0);  // sequences are made as they come
     if (s.parts.draft) s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now);
-    s.warm_up();
+    if (s.drafts() && s.parts.speculation.mode == core::SpeculationMode::automatic) s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
     s.current.reserve(rows, s.most);
     s.ahead.reserve(rows, s.most);
@@ -392,6 +393,7 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
     s.drafting_texts.reserve(s.most);
+    s.fixed_texts.reserve(s.most);
     s.steps.reserve(s.most);
     s.gains.reserve(s.most);
     s.widths.reserve(s.most);
@@ -471,14 +473,12 @@ bool BatchGenerator::step() {
     s.wait_for_rows();
     const double forward_end = s.parts.now();
     const double verify_ms = forward_end - start;
-    const std::int64_t before = s.counters.tokens;
     s.sample();
     s.counters.target_ms += verify_ms;
     s.counters.sample_ms += s.parts.now() - forward_end;
-    const auto emitted = static_cast<std::int32_t>(s.counters.tokens - before);
     // Of a forward that ran ahead only a part of its time was waited for.
     if (!ahead) s.note_turn(verify_ms);
-    if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms, emitted);
+    if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
     return true;
@@ -487,6 +487,18 @@ bool BatchGenerator::step() {
 void BatchGenerator::forget() {
     while (state_->kept.evict_text()) {
     }
+}
+
+void BatchGenerator::keep(core::SequenceId sequence, std::span<const std::int32_t> tokens,
+                          std::int32_t generated_from) {
+    state_->kept.keep(sequence, {tokens, generated_from, {}});
+}
+
+core::SequenceId BatchGenerator::take(std::span<const std::int32_t> tokens, std::int32_t generated_from) {
+    State& s = *state_;
+    const PrefixCache::Found found = s.kept.find({tokens, generated_from, {}});
+    if (found.length == 0 || found.length < s.cache().length(found.sequence)) return -1;
+    return s.kept.take(found.sequence);
 }
 
 std::size_t BatchGenerator::running() const { return state_->running.size(); }

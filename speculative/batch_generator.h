@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,8 @@ struct BatchRequest {
     std::string cache_salt;
     // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
     std::vector<std::int32_t> prediction;
+    // How this text is drafted for; none: as BatchParts::speculation says. The text is the same.
+    std::optional<SpeculationOptions> speculation;
 };
 
 struct BatchEnd {
@@ -83,7 +86,9 @@ struct BatchParts {
     // Its pages, of options().sequences whole contexts, are shared by the texts that run and by beginnings that are
     // kept for later. A text takes pages as it grows. When none is left, the newest of the lowest priority gives its
     // own up and comes back later.
-    std::unique_ptr<core::Context> target;
+    std::shared_ptr<core::Context> target;
+    // Others have sequences in the target's cache, which the batch leaves alone; see keep() and take().
+    bool shares_target = false;
     // Most that run at once, as far as options().decode_rows and options().sequences + branches reach. 0: as many as
     // those allow.
     std::int32_t most_sequences = 0;
@@ -98,8 +103,8 @@ struct BatchParts {
     std::vector<std::int32_t> end_tokens;        // tokens that end a text; none: those of the tokenizer
     // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
     std::int32_t prefill_rows_beside = 64;
-    // Drafts for each text, verified together with the rows of the others. `automatic`: as many as pay, by what the
-    // machine and the texts have shown; `fixed`: draft_length for each.
+    // Drafts for each text that does not say otherwise, verified together with the rows of the others. `automatic`: as
+    // many as pay, by what the machine and the texts have shown; `fixed`: draft_length for each.
     SpeculationOptions speculation = {.mode = core::SpeculationMode::off};
     // Makes the drafter of one text of at most `capacity` tokens; none: nothing is drafted. Under `automatic` it must
     // be a lookup.
@@ -156,6 +161,11 @@ public:
 
     // Drops the beginnings that are kept for later texts.
     void forget();
+    // Where the target is shared: gives the batch `sequence`, which holds a beginning of `tokens`, to be kept for later
+    // texts; and takes such a one back: what is held of `tokens`, and of nothing else, -1 when nothing is.
+    // `generated_from`: as of a request with these tokens.
+    void keep(core::SequenceId sequence, std::span<const std::int32_t> tokens, std::int32_t generated_from);
+    core::SequenceId take(std::span<const std::int32_t> tokens, std::int32_t generated_from);
 
     std::size_t running() const;  // sequences with pages, the paused ones included
     std::size_t waiting() const;  // sequences that wait for pages

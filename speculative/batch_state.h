@@ -71,14 +71,19 @@ struct BatchGenerator::State {
     RowLedger ledger;
     std::optional<ModelDrafts> model;
     Acceptance everyone;                    // how often the draft model is right, in all texts
-    std::vector<Sequence*> drafting_texts;  // texts of the round that may draft
+    std::vector<Sequence*> drafting_texts;  // texts of the round that draft what pays
+    std::vector<Sequence*> fixed_texts;     // and those that draft as many tokens as they were told
     std::vector<DraftStep> steps;
     std::vector<std::pair<double, Sequence*>> gains;
     double speedup = 1.0;  // tokens per millisecond with drafts, in those without, over the last rounds
     std::vector<DraftedRow> drafted;
     std::vector<std::int32_t> widths;  // of the drafts, by segment
-    bool drafting = false;             // this round was allowed to draft
-    double draft_ms = 0.0;
+    bool warm = false;                 // costs were measured
+    // Of the drafts that are to pay, in this round:
+    bool drafting = false;        // they were allowed
+    std::int32_t plain_rows = 0;  // rows without them
+    std::int32_t emitted = 0;     // tokens of their texts
+    double draft_ms = 0.0;        // what drafting took
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
@@ -106,15 +111,16 @@ struct BatchGenerator::State {
     core::SequenceId open(const Sequence& sequence, std::int32_t& held);
     std::int32_t pages_to_grow(const Sequence& sequence) const;
     void plan();
-    void warm_up();
+    bool warm_up();
     void draft();
-    void draft_fixed();
+    std::int32_t draft_fixed(std::int32_t used);
+    void draft_automatic(std::int32_t used);
     void draft_what_pays(std::int32_t used, double value);
     void take_proposals(Sequence& sequence, double value, bool prefer_model);
     double gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const;
     void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
-    void learn(double verify_ms, std::int32_t emitted);
+    void learn(double verify_ms);
     void note_turn(double ms);
     void preempt();
     void release(Sequence& sequence);

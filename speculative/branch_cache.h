@@ -60,6 +60,8 @@ public:
     std::int32_t room_for_branches(std::int32_t wanted, std::int32_t room);
     // A copy of the sequence that shares its pages; -1 when the cache has no free sequence.
     core::SequenceId fork();
+    // The class of the sequence's last row, which the cache must hold.
+    kernels::RowClass last_class() const { return current_.classes[current_.tokens.size() - 1]; }
     // Parks `sequence`, a fork() of this one that has been continued by `generated_tokens`.
     void park(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens);
 

@@ -25,6 +25,8 @@ class DraftBuilder final : private DraftStopRule {
 public:
     explicit DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now = steady_now);
 
+    // Another lookup, which must outlive the builder.
+    void add(Drafter& lookup) { lookups_.push_back(&lookup); }
     // The drafter that is not a lookup; null: there is none.
     Drafter* model() const { return model_; }
 

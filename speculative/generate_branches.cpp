@@ -1,199 +1,172 @@
-// Several answers to one prompt at once: each round is one forward with a row for every unfinished branch. By law 1 a
-// row does not depend on the others. Branches are forks of the prompt's sequence; as many as fit the cache make a
-// group, and groups follow one another. Without room for two branches, generate() computes one alone.
-#include <chrono>
+// Several answers to one prompt at once: they are texts of a batch that shares the generator's context and begins with
+// what the cache holds of the prompt. As many run at once as have room to their ends, so that none gives its pages up.
+// Without room for two, generate() writes one after the other.
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <utility>
 
 #include "base/error.h"
-#include "speculative/accept.h"
-#include "speculative/failures.h"
+#include "core/models/given_text.h"
 #include "speculative/generator_state.h"
 
 namespace foresay::speculative {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double ms_between(Clock::time_point start, Clock::time_point end) {
-    return std::chrono::duration<double, std::milli>(end - start).count();
-}
-
-struct Branch {
-    std::size_t index = 0;  // in the caller's list
-    core::SequenceId sequence = -1;
-    std::unique_ptr<samplers::Chain> chain;
-    TextStream text;
-    GenerateResult result;
-    std::int32_t room = 0;  // tokens that may still be emitted
-    bool done = false;
-};
-
-// Branches that are generated together.
-class Group {
+// Receives one answer, and hands it on. What the callback throws is kept until the batch has come to rest.
+class AnswerSink final : public Sink {
 public:
-    Group(core::Context& target, const GenerateRequest& request, std::span<const std::int32_t> ends,
-          const BranchCallback& callback)
-        : target_(target), request_(request), ends_(ends), callback_(callback) {}
+    AnswerSink(std::size_t index, const BranchCallback& callback, std::exception_ptr& thrown)
+        : index_(index), callback_(callback), thrown_(thrown) {}
 
-    std::vector<Branch>& branches() { return branches_; }
-
-    // Samples from a row of logits, which is left in an unspecified state. False: the logits are not finite.
-    bool step(Branch& branch, std::span<float> logits) {
-        if (!all_finite(logits)) return false;
-        const samplers::Decision decision = branch.chain->decide(logits);
-        if (decision.token < 0) throw Error(no_token(decision.failure));
-        branch.chain->accept(decision.token);
-        branch.result.tokens.push_back(decision.token);
-        --branch.room;
-        const bool end = !request_.ignore_eos && std::ranges::find(ends_, decision.token) != ends_.end();
-        const std::string_view text = end ? std::string_view{} : branch.text.push(decision.token);
-        branch.result.text += text;
-        if (callback_) callback_(branch.index, {.token = decision.token, .text = text});
-        if (end || branch.text.stopped()) {
-            finish(branch, FinishReason::stop);
-        } else if (branch.room == 0) {
-            finish(branch, FinishReason::length);
+    void token(const TokenEvent& event) override {
+        shown_ += event.text.size();
+        if (!callback_ || thrown_) return;
+        try {
+            callback_(index_, event);
+        } catch (...) {
+            thrown_ = std::current_exception();
         }
-        return true;
+    }
+    void end(const BatchEnd& end) override {
+        result = end.result;
+        error = end.error;
+        // The batch does not show what it held back of a text that was cancelled.
+        const std::string_view rest = std::string_view(result.text).substr(shown_);
+        if (!rest.empty()) token({.token = -1, .text = rest, .drafted = false, .source = {}, .logprobs = {}});
     }
 
-    // One forward. Throws only what step() throws.
-    enum class Round : std::uint8_t { more, done, broken };
-    Round round() {
-        if (request_.cancel != nullptr && request_.cancel->load(std::memory_order_relaxed)) {
-            for (Branch& branch : branches_) {
-                if (!branch.done) finish(branch, FinishReason::cancelled);
-            }
-        }
-        rows_.clear();
-        for (const Branch& branch : branches_) {
-            if (!branch.done) rows_.push_back(kernels::TokenRef::id(branch.result.tokens.back()));
-        }
-        if (rows_.empty()) return Round::done;
-        static constexpr std::int32_t kFirst = 0;
-        segments_.clear();
-        for (const Branch& branch : branches_) {
-            if (branch.done) continue;
-            segments_.push_back({.sequence = branch.sequence,
-                                 .tokens = std::span(rows_).subspan(segments_.size(), 1),
-                                 .logit_rows = std::span(&kFirst, 1)});
-        }
-        check(target_.evaluate(kernels::RowClass::decode, segments_), "room was made for every branch");
-        std::int32_t row = 0;
-        for (Branch& branch : branches_) {
-            if (branch.done) continue;
-            ++branch.result.speculation.rounds;
-            if (!step(branch, target_.logits(row++))) return Round::broken;
-        }
-        return Round::more;
-    }
-
-    void first_sampled(Clock::time_point now) { first_ = now; }
+    GenerateResult result;
+    std::string error;
 
 private:
-    void finish(Branch& branch, FinishReason reason) {
-        GenerateResult& result = branch.result;
-        branch.done = true;
-        result.finish = reason;
-        result.decode_ms = ms_between(first_, Clock::now());
-        if (result.decode_ms > 0.0 && !result.tokens.empty()) {
-            result.decode_tokens_per_second = 1000.0 * static_cast<double>(result.tokens.size() - 1) / result.decode_ms;
-        }
-        const std::string rest = branch.text.finish();
-        if (rest.empty()) return;
-        result.text += rest;
-        if (callback_) callback_(branch.index, {.token = -1, .text = rest});
-    }
-
-    core::Context& target_;
-    const GenerateRequest& request_;
-    std::span<const std::int32_t> ends_;
+    std::size_t index_;
     const BranchCallback& callback_;
-    std::vector<Branch> branches_;
-    std::vector<kernels::TokenRef> rows_;
-    std::vector<core::Segment> segments_;
-    Clock::time_point first_ = Clock::now();
+    std::exception_ptr& thrown_;
+    std::size_t shown_ = 0;
 };
 
 }  // namespace
+
+BatchGenerator& Generator::State::batch() {
+    if (side_by_side) return *side_by_side;
+    BatchParts own;
+    own.target = std::shared_ptr<core::Context>(std::shared_ptr<void>(), parts.target.get());  // which it does not own
+    own.shares_target = true;
+    own.short_given = core::short_given_tokens(target().ops());
+    own.classes_agree = own.short_given == 0;
+    own.tokenizer = parts.tokenizer;
+    own.end_tokens = parts.end_tokens;
+    own.make_drafter = parts.make_lookup;
+    own.now = parts.now;
+    side_by_side = std::make_unique<BatchGenerator>(std::move(own));
+    return *side_by_side;
+}
+
+// The sequence is the prompt, the cache holds it, and there is room for `most` answers at once.
+std::vector<GenerateResult> Generator::State::answer_side_by_side(const GenerateRequest& request,
+                                                                  std::span<const std::uint64_t> branches,
+                                                                  std::size_t most, const BranchCallback& callback) {
+    const std::vector<std::int32_t> prompt(sequence.tokens().begin(), sequence.tokens().end());
+    // The prompt's last row is evaluated again, for its logits: in its own class.
+    const bool decodes = sequence.last_class() == kernels::RowClass::decode;
+    const auto generated_from = static_cast<std::int32_t>(prompt.size()) - (decodes ? 1 : 0);
+    BatchGenerator& together = batch();
+    target().take_slots_of(nullptr);
+    const core::SequenceId copy = sequence.fork();
+    check(copy >= 0, "room was made for every branch");
+    together.keep(copy, prompt, generated_from);
+
+    std::exception_ptr thrown;
+    std::deque<AnswerSink> sinks;
+    std::vector<Ticket> tickets;
+    bool stopped = false;
+    const auto stop = [&] {
+        if (!std::exchange(stopped, true)) std::ranges::for_each(tickets, [&](Ticket t) { together.cancel(t); });
+    };
+    const auto failed = [](const AnswerSink& sink) { return !sink.error.empty(); };
+    try {
+        do {
+            while (!stopped && sinks.size() < branches.size() && together.running() + together.waiting() < most) {
+                AnswerSink& sink = sinks.emplace_back(sinks.size(), callback, thrown);
+                tickets.push_back(together.add({.input = prompt,
+                                                .generated_from = generated_from,
+                                                .begun = request.begun,
+                                                .chain = parts.chain->duplicate(),
+                                                .max_tokens = request.max_tokens,
+                                                .seed = request.seed,
+                                                .branch = branches[sinks.size() - 1],
+                                                .stop = {request.stop.begin(), request.stop.end()},
+                                                .stop_tokens = {},
+                                                .ignore_eos = request.ignore_eos,
+                                                .queue = {},
+                                                .cache_salt = {},
+                                                .prediction = {request.prediction.begin(), request.prediction.end()},
+                                                .speculation = parts.speculation},
+                                               sink));
+            }
+            if (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) stop();
+            if (thrown || std::ranges::any_of(sinks, failed)) stop();
+        } while (together.step() || (!stopped && sinks.size() < branches.size()));
+    } catch (...) {
+        stop();
+        together.step();
+        together.forget();
+        throw;
+    }
+    std::vector<GenerateResult> results(branches.size());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        if (i >= sinks.size()) {  // cancelled before it began
+            results[i].finish = FinishReason::cancelled;
+            results[i].prompt_tokens = sequence.size();
+            continue;
+        }
+        results[i] = std::move(sinks[i].result);
+        results[i].cached_tokens = 0;
+        std::vector<std::int32_t> whole = prompt;
+        whole.insert(whole.end(), results[i].tokens.begin(), results[i].tokens.end());
+        const core::SequenceId held = together.take(whole, generated_from);
+        if (held >= 0) sequence.park(held, results[i].tokens);
+    }
+    together.forget();
+    if (thrown) std::rethrow_exception(thrown);
+    const auto first = std::ranges::find_if(sinks, failed);
+    if (first != sinks.end()) throw Error(first->error);
+    return results;
+}
 
 std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& request,
                                                          std::span<const std::uint64_t> branches,
                                                          const BranchCallback& callback) {
     State& s = *state_;
+    const double start = s.parts.now();
     s.check_input(request.input);
     for (const std::int32_t token : request.input) s.sequence.append(token, false);
     const std::vector<std::int32_t> prompt(s.sequence.tokens().begin(), s.sequence.tokens().end());
     const std::vector<std::uint8_t> generated(s.sequence.generated().begin(), s.sequence.generated().end());
     std::int32_t room = s.target().capacity() - s.sequence.size();
     if (request.max_tokens > 0) room = std::min(room, request.max_tokens);
-
-    std::vector<GenerateResult> results(branches.size());
-    std::size_t next = 0;
-    while (next < branches.size()) {
-        switch_to(prompt, generated);
-        const auto start = Clock::now();
-        const std::int32_t wanted = static_cast<std::int32_t>(branches.size() - next);
-        const bool ready = room > 0 && s.sequence.evaluate(request.cancel);
-        const std::int32_t count = ready ? s.sequence.room_for_branches(wanted, room) : 0;
-        if (count < 2) {
-            // A single branch always has room, and can use speculation.
+    const bool ready = room > 0 && s.sequence.evaluate(request.cancel);
+    const auto wanted = static_cast<std::int32_t>(branches.size());
+    const std::int32_t count = ready ? s.sequence.room_for_branches(wanted, room) : 0;
+    std::vector<GenerateResult> results;
+    if (count >= 2) {
+        const double prefill_ms = s.parts.now() - start;
+        results = s.answer_side_by_side(request, branches, static_cast<std::size_t>(count), callback);
+        for (GenerateResult& result : results) {
+            result.prefill_ms += prefill_ms;
+            result.ttft_ms += prefill_ms;
+        }
+    } else {
+        for (std::size_t i = 0; i < branches.size(); ++i) {
+            switch_to(prompt, generated);
             GenerateRequest one = request;
             one.input = {};
-            one.branch = branches[next];
-            const std::size_t index = next;
-            results[next++] = generate(one, [&](const TokenEvent& event) {
-                if (callback) callback(index, event);
-            });
-            continue;
+            one.branch = branches[i];
+            results.push_back(generate(one, [&](const TokenEvent& event) {
+                if (callback) callback(i, event);
+            }));
         }
-        const double prefill_ms = ms_between(start, Clock::now());
-        const std::span<float> row = s.target().logits(0);
-        const std::vector<float> first(row.begin(), row.end());
-        Group group(s.target(), request, s.parts.end_tokens, callback);
-        for (std::int32_t i = 0; i < count; ++i) {
-            Branch branch{.index = next + static_cast<std::size_t>(i),
-                          .sequence = s.sequence.fork(),
-                          .chain = s.parts.chain->duplicate(),
-                          .text = TextStream(s.parts.tokenizer),
-                          .room = room};
-            check(branch.sequence >= 0, "room was made for every branch");
-            branch.text.begin(request.stop);
-            branch.chain->begin(request.seed, branches[branch.index], prompt,
-                                prompt.size() + static_cast<std::size_t>(room),
-                                static_cast<std::size_t>(request.begun));
-            branch.result.prompt_tokens = s.sequence.size();
-            branch.result.prefill_ms = prefill_ms;
-            branch.result.speculation.mode = "off";
-            group.branches().push_back(std::move(branch));
-        }
-        const auto release = [&](bool keep) {
-            for (Branch& branch : group.branches()) {
-                if (keep) {
-                    s.sequence.park(branch.sequence, branch.result.tokens);
-                } else {
-                    s.target().cache().drop(branch.sequence);
-                }
-            }
-        };
-        try {
-            bool broken = false;
-            group.first_sampled(Clock::now());
-            std::vector<float> logits;
-            for (Branch& branch : group.branches()) {
-                logits = first;
-                broken = broken || !group.step(branch, logits);
-                branch.result.ttft_ms = ms_between(start, Clock::now());
-            }
-            auto state = Group::Round::more;
-            while (!broken && state == Group::Round::more) state = group.round();
-            if (broken || state == Group::Round::broken) s.fail_broken();
-        } catch (...) {
-            release(false);
-            throw;
-        }
-        release(true);
-        for (Branch& branch : group.branches()) results[branch.index] = std::move(branch.result);
-        next += static_cast<std::size_t>(count);
     }
     switch_to(prompt, generated);
     return results;

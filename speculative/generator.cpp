@@ -86,7 +86,7 @@ std::string_view name(FinishReason reason) {
 
 // Costs are measured once, before the first token, while nothing else runs.
 void Generator::State::warm_up() {
-    if (parts.drafters.empty() || parts.speculation.mode != core::SpeculationMode::automatic) return;
+    if (!speculating() || parts.speculation.mode != core::SpeculationMode::automatic) return;
     if (controller.costs().calibrated()) return;
     sequence.make_room(CostModel::kMaxWidth);
     calibrate(target(), sequence.id(), controller.costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1,
@@ -160,12 +160,19 @@ private:
         s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(),
                               s_.sequence.tokens().size() + static_cast<std::size_t>(room_),
                               static_cast<std::size_t>(request_.begun));
+        const bool drafts = s_.parts.speculation.mode != core::SpeculationMode::off;
+        s_.prediction.predict(s_.sequence.tokens(), drafts ? request_.prediction : std::span<const std::int32_t>{},
+                              static_cast<std::size_t>(room_));
+        if (s_.prediction.active()) s_.warm_up();  // where nothing has drafted before
         s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
         s_.controller.begin();
-        if (s_.parts.speculation.mode != core::SpeculationMode::off) {
+        if (drafts) {
             for (const auto& drafter : s_.parts.drafters) {
                 drafter->begin(s_.sequence.tokens());
                 result_.speculation.sources.push_back({.name = std::string(drafter->name())});
+            }
+            if (s_.prediction.active()) {
+                result_.speculation.sources.push_back({.name = std::string(s_.prediction.name())});
             }
         }
         result_.speculation.mode = mode_name(s_.parts.speculation.mode);
@@ -316,7 +323,7 @@ private:
         statistics.accepted += outcome.accepted;
         statistics.verify_ms += verify_ms;
         for (std::size_t i = 0; i < statistics.sources.size(); ++i) {
-            const Drafter* drafter = s_.parts.drafters[i].get();
+            const Drafter* drafter = s_.source(i);
             SourceStatistics& entry = statistics.sources[i];
             std::int32_t verified = 0;
             std::int32_t accepted = 0;
@@ -329,7 +336,7 @@ private:
             entry.drafted += verified;
             entry.accepted += accepted;
         }
-        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || s_.parts.drafters.empty()) return;
+        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || !s_.speculating()) return;
         s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms);
     }
 

@@ -44,8 +44,11 @@ struct GeneratorParts {
     std::unique_ptr<core::Context> target;
     std::unique_ptr<samplers::Chain> chain;
     std::vector<std::unique_ptr<Drafter>> drafters;  // none: plain decoding; at most one is not a lookup
-    const core::Tokenizer* tokenizer = nullptr;      // null: token ids only, no text; must outlive the generator
-    std::vector<std::int32_t> end_tokens;            // tokens that end the text; none: those of the tokenizer
+    // Makes the lookup of one of several answers, a text of at most `capacity` tokens; none: they draft from a
+    // prediction alone.
+    std::function<std::unique_ptr<Drafter>(std::int32_t capacity)> make_lookup;
+    const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the generator
+    std::vector<std::int32_t> end_tokens;        // tokens that end the text; none: those of the tokenizer
     SpeculationOptions speculation;
     Now now = steady_now;
 };
@@ -75,8 +78,10 @@ struct GenerateRequest {
     // So many of the last tokens of the sequence, input included, belong to the answer already: text that it is made to
     // begin with. Stages are told where the answer begins.
     std::int32_t begun = 0;
-    std::span<const std::string> stop;          // stop strings
-    bool ignore_eos = false;                    // end tokens are tokens like any other
+    std::span<const std::string> stop;  // stop strings
+    bool ignore_eos = false;            // end tokens are tokens like any other
+    // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
+    std::span<const std::int32_t> prediction;
     const std::atomic<bool>* cancel = nullptr;  // polled between forwards
     // Called after the callback, with every token; true: the text ends with it. For generate() only.
     std::function<bool(const TokenEvent&)> stop_when;
@@ -143,8 +148,8 @@ public:
 
     // Appends request.input to the sequence and generates an answer for each of `branches`; request.branch is ignored.
     // Each answer equals that of generate() with that branch, but all are computed together, as rows of one forward and
-    // with shared pages of the cache, as far as the cache has room. Afterwards the sequence is the prompt, and
-    // switch_to() finds each answer in the cache.
+    // with shared pages of the cache, as far as the cache has room. Each is drafted for, by lookups. Afterwards the
+    // sequence is the prompt, and switch_to() finds each answer in the cache. When a stage of the chain fails, all end.
     std::vector<GenerateResult> generate_branches(const GenerateRequest& request,
                                                   std::span<const std::uint64_t> branches,
                                                   const BranchCallback& callback = {});

@@ -24,12 +24,19 @@ ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std
     plans_.reserve(rows);
 }
 
-void ModelDrafts::warm_up() {
+bool ModelDrafts::warm_up() {
+    if (warm_) return true;
     constexpr double kBudgetMs = 60.0;
+    const std::int32_t widest = std::min(costs_.widest(), context_->capacity());
     const core::SequenceId id = context_->cache().create();
-    const std::vector<std::int32_t> ids(static_cast<std::size_t>(costs_.widest()), 0);
+    if (id < 0) return false;
+    if (context_->cache().missing_pages(id, widest) > context_->cache().free_pages()) {
+        context_->cache().drop(id);
+        return false;
+    }
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(widest), 0);
     const double start = now_();
-    for (std::int32_t width = 1; width <= std::min(costs_.widest(), context_->capacity()); width *= 2) {
+    for (std::int32_t width = 1; width <= widest; width *= 2) {
         double best = 0.0;
         for (int repeat = -1; repeat < 2; ++repeat) {
             const double begin = now_();
@@ -43,6 +50,8 @@ void ModelDrafts::warm_up() {
         if (now_() - start > kBudgetMs) break;
     }
     context_->cache().drop(id);
+    warm_ = true;
+    return true;
 }
 
 double ModelDrafts::step_ms(std::int32_t texts) const {

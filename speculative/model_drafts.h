@@ -47,8 +47,8 @@ public:
     // `never_proposed`, increasing: ids that mean another token to the draft than to the target, or none.
     ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std::int32_t> never_proposed, Now now);
 
-    // Times forwards of several widths, within a time budget.
-    void warm_up();
+    // Times forwards of several widths, once and within a time budget. False: there is no room for them now.
+    bool warm_up();
     // Milliseconds of a step for so many texts that are up to date.
     double step_ms(std::int32_t texts) const;
     // Milliseconds, roughly, until the draft model has seen `tokens` tokens of this text.
@@ -69,6 +69,7 @@ private:
     std::vector<std::int32_t> never_proposed_;
     Now now_;
     CostModel costs_;
+    bool warm_ = false;              // costs were measured
     std::vector<std::int32_t> ids_;  // scratch
     std::vector<kernels::TokenRef> refs_;
     std::vector<std::int32_t> last_rows_;

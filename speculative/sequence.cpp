@@ -7,14 +7,12 @@
 #include "core/text/tokenizer.h"
 #include "speculative/failures.h"
 #include "speculative/mode_name.h"
+#include "speculative/prediction.h"
 
 namespace foresay::speculative {
 namespace {
 
-// A prediction is looked up as if it followed the last tokens of the prompt.
-constexpr std::size_t kBeforePrediction = 32;
 constexpr std::string_view kModelName = "draft";
-constexpr std::int32_t kNoToken = -1;  // ends a prediction: nothing follows it
 
 }  // namespace
 
@@ -23,6 +21,7 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
       has_model_(has_model),
       ticket_(ticket),
       request_(std::move(request)),
+      speculation_(request_.speculation.value_or(parts.speculation)),
       sink_(sink),
       tokens_(std::move(request_.input)),
       room_(parts.target->capacity() - static_cast<std::int32_t>(tokens_.size())),
@@ -38,7 +37,9 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
     }
     text_.begin(request_.stop);
     result_.prompt_tokens = prompt;
-    result_.speculation.mode = mode_name(speculates() ? parts.speculation.mode : core::SpeculationMode::off);
+    if (!parts.make_drafter && !has_model && request_.prediction.empty())
+        speculation_.mode = core::SpeculationMode::off;
+    result_.speculation.mode = mode_name(mode());
 }
 
 void Sequence::admit(core::SequenceId id, std::int32_t held) {
@@ -59,27 +60,17 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     draft_.tokens.reserve(core::kMaxDraft);
     draft_.margins.reserve(core::kMaxDraft);
     notes_.reserve(core::kMaxDraft);
+    const auto add_source = [this](std::string_view name) {
+        result_.speculation.sources.push_back({.name = std::string(name)});
+    };
     if (parts_.make_drafter) {
-        if (!request_.prediction.empty()) predict(room);
-        drafter_ = parts_.make_drafter(static_cast<std::int32_t>(searched().size() + room));
-        drafter_->begin(searched());
-        result_.speculation.sources.push_back({.name = std::string(drafter_->name())});
+        drafter_ = parts_.make_drafter(static_cast<std::int32_t>(tokens_.size() + room));
+        drafter_->begin(tokens_);
+        add_source(drafter_->name());
     }
-    if (has_model_) result_.speculation.sources.push_back({.name = std::string(kModelName)});
-}
-
-bool Sequence::speculates() const {
-    return parts_.speculation.mode != core::SpeculationMode::off && (parts_.make_drafter || has_model_);
-}
-
-// Puts the prediction before the text, as if it followed the last tokens of the prompt.
-void Sequence::predict(std::size_t room) {
-    searched_.reserve(kBeforePrediction + request_.prediction.size() + 1 + tokens_.size() + room);
-    const auto before = tokens_.end() - static_cast<std::ptrdiff_t>(std::min(kBeforePrediction, tokens_.size()));
-    searched_.assign(before, tokens_.end());
-    searched_.insert(searched_.end(), request_.prediction.begin(), request_.prediction.end());
-    searched_.push_back(kNoToken);
-    searched_.insert(searched_.end(), tokens_.begin(), tokens_.end());
+    prediction_.predict(tokens_, request_.prediction, room);
+    if (prediction_.active()) add_source(prediction_.name());
+    if (has_model_) add_source(kModelName);
 }
 
 void Sequence::suspend() {
@@ -113,10 +104,19 @@ bool Sequence::ends_text(std::int32_t token) const {
     return !request_.ignore_eos && std::ranges::find(parts_.end_tokens, token) != parts_.end_tokens.end();
 }
 
+// Both lookups are asked, so that they follow the draft.
 void Sequence::look_up() {
     proposal_ = {};
-    if (drafter_ != nullptr && drafter_->is_lookup()) proposal_ = drafter_->look_up(searched(), draft_.tokens);
-    if (proposal_.token >= parts_.target->model().config().shape.vocab) proposal_ = {};
+    const std::int32_t vocab = parts_.target->model().config().shape.vocab;
+    const auto ask = [&](Drafter& lookup, std::size_t source) {
+        const Proposal found = lookup.look_up(tokens_, draft_.tokens);
+        if (found.token < 0 || found.token >= vocab) return;
+        if (proposal_.token >= 0 && found.chance <= proposal_.chance) return;
+        proposal_ = found;
+        proposer_ = source;
+    };
+    if (drafter_ != nullptr && drafter_->is_lookup()) ask(*drafter_, 0);
+    if (prediction_.active()) ask(prediction_, drafter_ != nullptr ? 1 : 0);
 }
 
 void Sequence::begin_draft(std::int32_t most) {
@@ -131,7 +131,7 @@ void Sequence::begin_draft(std::int32_t most) {
         look_up();
         return;
     }
-    drafter_->propose({.tokens = searched(), .max_tokens = limit_, .chain = request_.chain.get()}, draft_);
+    drafter_->propose({.tokens = tokens_, .max_tokens = limit_, .chain = request_.chain.get()}, draft_);
     const std::int32_t vocab = parts_.target->model().config().shape.vocab;
     const auto wrong =
         std::ranges::find_if(draft_.tokens, [vocab](std::int32_t token) { return token < 0 || token >= vocab; });
@@ -149,14 +149,19 @@ void Sequence::note(const Note& entry, std::int32_t token) {
     if (draft_is_open()) look_up();
 }
 
-void Sequence::take_proposal() { note({.survival = survival_ * proposal_.chance, .model = false}, proposal_.token); }
+void Sequence::take_proposal() {
+    note({.survival = survival_ * proposal_.chance, .source = proposer_}, proposal_.token);
+}
 
 void Sequence::take_sampled(const kernels::SampledToken& sampled) {
     if (sampled.token < 0 || sampled.token >= parts_.target->model().config().shape.vocab) {
         close_draft();
         return;
     }
-    Note entry{.model = true, .match = match_class(proposal_.length), .margin = sampled.margin};
+    Note entry{.source = result_.speculation.sources.size() - 1,
+               .model = true,
+               .match = match_class(proposal_.length),
+               .margin = sampled.margin};
     if (proposal_.token >= 0) entry.view = proposal_.token == sampled.token ? View::same : View::other;
     entry.survival = survival_ * acceptance_.given(entry.match, entry.view, entry.margin);
     note(entry, sampled.token);
@@ -176,11 +181,11 @@ void Sequence::learn(const AcceptOutcome& outcome, Acceptance& everyone) {
     const auto verified = static_cast<std::int32_t>(draft_.tokens.size());
     statistics.drafted += verified;
     statistics.accepted += outcome.accepted;
-    bool seen[2] = {};
+    bool seen[3] = {};
     for (std::int32_t i = 0; i < verified; ++i) {
         const Note& entry = notes_[static_cast<std::size_t>(i)];
-        SourceStatistics& source = statistics.sources[entry.model ? statistics.sources.size() - 1 : 0];
-        if (!std::exchange(seen[entry.model ? 1 : 0], true)) ++source.rounds;
+        SourceStatistics& source = statistics.sources[entry.source];
+        if (!std::exchange(seen[entry.source], true)) ++source.rounds;
         ++source.drafted;
         if (i < outcome.accepted) ++source.accepted;
         // The target has not judged tokens after the first rejection or after the end of the text.
@@ -229,7 +234,6 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
 // True when the text ends here.
 bool Sequence::emit(std::int32_t token, bool drafted, std::size_t depth) {
     tokens_.push_back(token);
-    if (!searched_.empty()) searched_.push_back(token);
     result_.tokens.push_back(token);
     --room_;
     const bool is_end =
@@ -239,7 +243,7 @@ bool Sequence::emit(std::int32_t token, bool drafted, std::size_t depth) {
     result_.finish = is_end || text_.stopped() ? FinishReason::stop : FinishReason::length;
     result_.stop_string = text_.stopped_by();
     TokenEvent event{.token = token, .text = text, .drafted = drafted, .source = {}, .logprobs = {}};
-    if (drafted) event.source = notes_[depth].model ? kModelName : drafter_->name();
+    if (drafted) event.source = result_.speculation.sources[notes_[depth].source].name;
     if (logprobs_) event.logprobs = logprobs_->of(token);
     sink_.token(event);
     over_ = result_.finish == FinishReason::stop || room_ == 0;

@@ -13,6 +13,7 @@
 #include "speculative/batch_sampling.h"
 #include "speculative/logprobs.h"
 #include "speculative/model_drafts.h"
+#include "speculative/prediction.h"
 #include "speculative/prefix_cache.h"
 #include "speculative/text_stream.h"
 
@@ -62,6 +63,12 @@ public:
     void end(FinishReason finish, std::string error = {});
 
     // ---- the draft of a round
+    // How this text is drafted for; `off` where nothing drafts.
+    core::SpeculationMode mode() const { return speculation_.mode; }
+    // As many tokens as its options allow in one draft.
+    std::int32_t longest_draft() const {
+        return mode() == core::SpeculationMode::fixed ? speculation_.draft_length : speculation_.max_draft;
+    }
     // A draft of up to `most` tokens after the text begins, with nothing in it. Sources of tests that are no lookups
     // fill it.
     void begin_draft(std::int32_t most);
@@ -99,25 +106,25 @@ private:
     // What is known of a token of the draft.
     struct Note {
         double survival = 0.0;
-        bool model = false;  // from the draft model; else from the lookup
+        std::size_t source = 0;  // of the statistics
+        bool model = false;      // that is the draft model
         int match = 0;
         View view = View::alone;
         float margin = 0.0f;
     };
 
-    bool speculates() const;
-    void predict(std::size_t room);
+    bool speculates() const { return mode() != core::SpeculationMode::off; }
     bool emit(std::int32_t token, bool drafted, std::size_t depth);
     void look_up();
     void note(const Note& entry, std::int32_t token);
     void learn(const AcceptOutcome& outcome, Acceptance& everyone);
     bool ends_text(std::int32_t token) const;
-    std::span<const std::int32_t> searched() const { return searched_.empty() ? tokens_ : searched_; }
 
     const BatchParts& parts_;
     bool has_model_;
     Ticket ticket_;
     BatchRequest request_;
+    SpeculationOptions speculation_;
     Sink& sink_;
     core::SequenceId id_ = -1;
     bool begun_ = false;  // it was admitted before
@@ -128,14 +135,15 @@ private:
     std::int32_t room_ = 0;
     TextStream text_;
     std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
-    std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted
+    std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted from the text itself
+    PredictionLookup prediction_;
     DraftedTokens draft_;
     std::vector<Note> notes_;  // of each token of the draft
     Proposal proposal_;
+    std::size_t proposer_ = 0;  // its source
     double survival_ = 1.0;
     std::int32_t limit_ = 0;
     Acceptance acceptance_;
-    std::vector<std::int32_t> searched_;  // what the drafter sees, where there is a prediction before the text
     samplers::DraftChain ahead_;
     bool on_device_ = false;
     bool over_ = false;  // the last emitted token ended the text

@@ -105,7 +105,8 @@ Measured measure(OpenedEngine& engine, const std::vector<std::vector<std::int32_
                        .ignore_eos = true,
                        .queue = {},
                        .cache_salt = {},
-                       .prediction = {}},
+                       .prediction = {},
+                       .speculation = {}},
                       sink);
         }
         busy = batch.step();

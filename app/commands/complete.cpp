@@ -68,6 +68,13 @@ public:
         parser.option_list("--stop", stop_,
                            {.value = "TEXT", .doc = "stop before this text (repeatable)", .any_text = true});
         parser.flag("--ignore-eos", ignore_eos_, "keep generating after an end-of-text token");
+        parser.option("--prediction", prediction_file_,
+                      {.value = "FILE",
+                       .doc = "draft from this text, which the answer is expected to repeat in large parts: the answer "
+                              "is the same and comes sooner",
+                       .once = true,
+                       .hint = ValueHint::file});
+        parser.exclude("--fim", "--prediction");
         parser.exclude("--chat", "--stop");
         add_json_flag(parser, json_);
         parser.flag("--token-ids", token_ids_, "print token ids instead of text");
@@ -91,8 +98,10 @@ public:
         const std::vector<std::int32_t> tokens =
             core::encode_within(engine.tokenizer(), prompt, {}, engine.context_length(), "the prompt");
 
+        const std::vector<std::int32_t> prediction = read_prediction(engine);
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
+        request.prediction = prediction;
         const speculative::GenerateResult result = generator.generate(request, printer());
         return report(engine, generator, result);
     }
@@ -111,6 +120,13 @@ private:
         return request;
     }
 
+    // The tokens of --prediction, as many as an answer can have.
+    std::vector<std::int32_t> read_prediction(const OpenedEngine& engine) const {
+        if (prediction_file_.empty()) return {};
+        const std::string text = read_text(prediction_file_, "the prediction", "--prediction FILE");
+        return core::encode_within(engine.tokenizer(), text, {}, engine.context_length(), "the prediction");
+    }
+
     int chat(OpenedEngine& engine, const std::string& message) {
         const core::Tokenizer& tokenizer = engine.tokenizer();
         const ChatStyle style = chat_style(engine.config(), tokenizer, engine.chat_template());
@@ -122,8 +138,10 @@ private:
         core::encode_within(tokenizer, message, {}, engine.context_length(), "the prompt");  // throws if it is too long
         const std::vector<std::int32_t> tokens = encode_message(tokenizer, style, message);
         speculative::Generator generator = engine.make_generator();
+        const std::vector<std::int32_t> prediction = read_prediction(engine);
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
+        request.prediction = prediction;
         core::AnswerParser parser(style.markup, tokenizer, tokens);
         std::string content, reasoning;
         std::vector<core::AnswerPart> parts;
@@ -234,6 +252,7 @@ private:
     bool write_ = false;
     std::optional<std::int64_t> max_tokens_;
     std::vector<std::string> stop_;
+    std::string prediction_file_;
     bool chat_ = false, ignore_eos_ = false, json_ = false, token_ids_ = false;
 };
 

@@ -256,7 +256,8 @@ void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, 
 }
 
 Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show,
-                                            const std::optional<Surroundings>& around) {
+                                            const std::optional<Surroundings>& around,
+                                            std::span<const std::int32_t> prediction) {
     Answer answer{.seed = turn.seed, .branch = turn.branch};
     answer.input_tokens = prepare(turn, parent);
     speculative::GenerateRequest request;
@@ -265,6 +266,7 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     request.branch = turn.branch;
     request.begun = static_cast<std::int32_t>(turn.given.size());
     request.cancel = limits.cancel;
+    request.prediction = prediction;
     if (!around && style_.markup.none()) {
         answer.result = generator_->generate(request, show);
         take(turn, answer.result);
@@ -334,7 +336,8 @@ Conversation::Answer Conversation::retry(std::optional<std::uint64_t> seed, cons
     turn.branch = seed ? 0 : unused_branch(turn, parent);
     const std::optional<Surroundings> hole = turn.given.empty() ? around(tree_.head()) : std::nullopt;
     const AnswerRecording recording = record(turn, parent);
-    Answer answer = generate(turn, parent, limits, recording.watch(show), hole);
+    // The next answer may repeat parts of the last one.
+    Answer answer = generate(turn, parent, limits, recording.watch(show), hole, last().answer);
     answer.line = current_branch();
     commit(std::move(turn), parent);
     if (hole) holes_[tree_.head()] = *hole;
@@ -361,7 +364,8 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     turn.given_sampled.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
     turn.given_sampled.resize(turn.given.size(), 0);
     const AnswerRecording recording = record(turn, parent);
-    Answer answer = generate(turn, parent, limits, recording.watch(show));
+    // What follows the edited text may be what followed it before.
+    Answer answer = generate(turn, parent, limits, recording.watch(show), std::nullopt, said);
     answer.line = current_branch();
     commit(std::move(turn), parent);
     return answer;
@@ -448,6 +452,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     request.seed = turn.seed;
     request.begun = static_cast<std::int32_t>(turn.given.size());
     request.cancel = limits.cancel;
+    if (!text) request.prediction = last().answer;  // as retry() does
     const std::optional<Surroundings> filled = text || !turn.given.empty() ? std::nullopt : around(tree_.head());
     std::vector<Hole> holes(filled ? count : 0, Hole(filled.value_or(Surroundings{}), has_fill_tokens(tokenizer_)));
     const auto show_filled = [&](std::size_t index, const speculative::TokenEvent& event) {

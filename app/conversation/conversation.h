@@ -147,7 +147,8 @@ private:
     std::int64_t least_tokens(const std::string& text) const;
     std::string said(const std::string& text) const;  // Turn::said of the next turn
     Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show,
-                    const std::optional<Surroundings>& around = std::nullopt);
+                    const std::optional<Surroundings>& around = std::nullopt,
+                    std::span<const std::int32_t> prediction = {});
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;

@@ -208,6 +208,19 @@ TEST(Complete, StreamsBytesAlone) {
     EXPECT_EQ(ids.out, expected + "\n");
 }
 
+TEST(Complete, DraftsFromAPrediction) {
+    const json reference = complete({"-p", kPrompt});
+    const std::string file = write_scratch("prediction.txt", reference.at("text"));
+    const json predicted = complete({"-p", kPrompt, "--prediction", file});
+    EXPECT_EQ(predicted.at("token_ids"), reference.at("token_ids"));
+    EXPECT_EQ(predicted.at("speculation").at("sources").back().at("name"), "prediction");
+    const Outcome missing = run({"complete", "-p", kPrompt, "--prediction", file + ".none"});
+    EXPECT_EQ(missing.status, 1);
+    EXPECT_NE(missing.error.find(file + ".none"), std::string::npos);
+    const Outcome no_place = run({"complete", "--fim", "a.py:1", "--prediction", file});
+    EXPECT_EQ(no_place.status, 2);
+}
+
 TEST(Complete, StopsWhereItIsTold) {
     const json reference = complete({"-p", kPrompt});
     const std::string text = reference.at("text");

@@ -29,6 +29,7 @@ struct Job {
     std::uint64_t seed = 0, branch = 0;
     std::vector<std::string> stop;
     bool ignore_eos = false;
+    std::optional<speculative::SpeculationOptions> speculation;  // of its own
     GenerateResult expected;
 };
 
@@ -90,6 +91,16 @@ std::vector<Job> make_jobs(std::size_t count, unsigned seed) {
         job.branch = random() % 2;
         job.stop = stops[random() % std::size(stops)];
         job.ignore_eos = random() % 2 == 0;
+        switch (random() % 6) {
+            case 0:
+                job.speculation = off();
+                break;
+            case 1:
+                job.speculation = fixed(1 + static_cast<std::int32_t>(random() % 8));
+                break;
+            default:
+                break;
+        }
         speculative::Generator alone = make_generator(chain_of(job), sources(nullptr), off());
         job.expected = alone.generate({.input = job.input,
                                        .max_tokens = job.max_tokens,
@@ -207,7 +218,9 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
                                      .seed = job.seed,
                                      .branch = faults.noise_by_place ? batch.running() : job.branch,
                                      .stop = job.stop,
-                                     .ignore_eos = job.ignore_eos},
+                                     .ignore_eos = job.ignore_eos,
+                                     .prediction = chance(4) ? job.expected.tokens : std::vector<std::int32_t>{},
+                                     .speculation = job.speculation},
                                     recorders.emplace_back());
             added.push_back(next);
         }

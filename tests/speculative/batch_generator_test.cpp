@@ -547,9 +547,12 @@ TEST(BatchGenerator, APredictionThatIsRightIsVerifiedInFewForwards) {
     EXPECT_LE(edited.result.speculation.rounds, 24);
     EXPECT_GT(right.result.speculation.accepted, 48);
     EXPECT_EQ(right.result.speculation.mode, "fixed");
-    ASSERT_EQ(right.result.speculation.sources.size(), 1u);
+    ASSERT_EQ(right.result.speculation.sources.size(), 2u);
     EXPECT_EQ(right.result.speculation.sources[0].name, "ngram");
-    EXPECT_EQ(right.result.speculation.sources[0].accepted, right.result.speculation.accepted);
+    EXPECT_EQ(right.result.speculation.sources[1].name, "prediction");
+    EXPECT_GT(right.result.speculation.sources[1].accepted, 40);
+    EXPECT_EQ(right.result.speculation.sources[0].accepted + right.result.speculation.sources[1].accepted,
+              right.result.speculation.accepted);
     std::int64_t drafted = 0;
     for (const Recorder* one : {&right, &edited, &wrong}) drafted += one->result.speculation.drafted;
     EXPECT_EQ(batch.counters().drafted, drafted);
@@ -642,6 +645,60 @@ TEST(BatchGenerator, DraftsWhatPaysFromBothSources) {
     EXPECT_EQ(first.result.speculation.mode, "auto");
     ASSERT_EQ(first.result.speculation.sources.size(), 2u);
     EXPECT_GT(first.result.speculation.accepted, 10);
+}
+
+// Each text is drafted for as its request says, whatever the batch does by itself and the others want.
+TEST(BatchGenerator, EachTextIsDraftedForAsItsRequestSays) {
+    const std::vector<std::int32_t> answer = greedy_alone(48);
+    static double clock;  // by which further rows are free
+    for (const core::SpeculationMode of_batch :
+         {core::SpeculationMode::off, core::SpeculationMode::fixed, core::SpeculationMode::automatic}) {
+        clock = 0.0;
+        speculative::BatchParts parts = drafting_parts(4, 2);
+        parts.speculation.mode = of_batch;
+        parts.now = [] { return clock += 1.0; };
+        BatchGenerator batch(std::move(parts));
+        Recorder plain, told, paying, unsaid;
+        const auto predicted = [&](std::optional<speculative::SpeculationOptions> speculation) {
+            BatchRequest made = greedy(48);
+            made.prediction = answer;
+            made.speculation = speculation;
+            return made;
+        };
+        batch.add(predicted(off()), plain);
+        batch.add(predicted(fixed(6)), told);
+        batch.add(predicted(automatic()), paying);
+        batch.add(predicted({}), unsaid);
+        run(batch);
+        for (const Recorder* one : {&plain, &told, &paying, &unsaid}) EXPECT_EQ(one->tokens, answer);
+        EXPECT_EQ(plain.result.speculation.mode, "off");
+        EXPECT_EQ(plain.result.speculation.drafted, 0);
+        EXPECT_EQ(told.result.speculation.mode, "fixed");
+        EXPECT_LE(told.result.speculation.rounds, 8);  // of seven tokens each
+        EXPECT_EQ(paying.result.speculation.mode, "auto");
+        EXPECT_GT(paying.result.speculation.accepted, 24);
+        EXPECT_EQ(unsaid.result.speculation.drafted > 0, of_batch != core::SpeculationMode::off);
+        EXPECT_TRUE(no_page_is_lost(batch));
+    }
+}
+
+// A prediction is drafted from where the batch has no other source.
+TEST(BatchGenerator, APredictionIsASourceOfItsOwn) {
+    const std::vector<std::int32_t> answer = greedy_alone(32);
+    BatchGenerator batch = make_batch(for_sequences(2));
+    Recorder predicted, other;
+    BatchRequest made = greedy(32);
+    made.prediction = answer;
+    made.speculation = fixed(7);
+    batch.add(std::move(made), predicted);
+    batch.add(greedy(32), other);
+    run(batch);
+    EXPECT_EQ(predicted.tokens, answer);
+    EXPECT_EQ(other.tokens, answer);
+    ASSERT_EQ(predicted.result.speculation.sources.size(), 1u);
+    EXPECT_EQ(predicted.result.speculation.sources[0].name, "prediction");
+    EXPECT_LE(predicted.result.speculation.rounds, 6);
+    EXPECT_EQ(other.result.speculation.drafted, 0);
 }
 
 // Makes logit row `row` of one forward not finite.

@@ -77,6 +77,75 @@ TEST(Branches, SideBySideWithAnEightBitCache) {
     EXPECT_NE(logits(kernels::KvFormat::f16), logits(kernels::KvFormat::q8));
 }
 
+// Drafted for or not, each is what it is alone, and afterwards the cache holds it.
+TEST(Branches, SideBySideEachIsDraftedForAndStaysInTheCache) {
+    const Tokens input = prompt();
+    const std::vector<std::uint64_t> branches = {0, 1, 2, 3};
+    for (const auto& options : {off(), fixed(4), automatic()}) {
+        speculative::GeneratorParts parts;
+        parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), with_branches(512, 8));
+        parts.chain = temperature_chain(0.9);
+        parts.make_lookup = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
+        parts.tokenizer = &tokenizer();
+        parts.speculation = options;
+        Generator generator(std::move(parts));
+        // Twice: the second time with an expected answer.
+        for (const bool predicted : {false, true}) {
+            const Tokens expected = alone(2, 40).tokens;
+            GenerateRequest request;
+            generator.truncate(0);
+            request.input = input;
+            request.max_tokens = 40;
+            request.seed = 7;
+            if (predicted) request.prediction = expected;
+            const auto results = generator.generate_branches(request, branches);
+            std::int64_t accepted = 0;
+            for (std::size_t i = 0; i < results.size(); ++i) {
+                EXPECT_EQ(results[i].tokens, alone(branches[i], 40).tokens);
+                accepted += results[i].speculation.accepted;
+            }
+            const bool fixed_length = options.mode == core::SpeculationMode::fixed;
+            if (options.mode == core::SpeculationMode::off) {
+                EXPECT_EQ(accepted, 0);
+            }
+            if (fixed_length) {
+                EXPECT_GT(accepted, 0);
+            }
+            if (fixed_length && predicted) {
+                EXPECT_LT(results[2].speculation.rounds, 16);
+            }
+            for (const GenerateResult& result : results) {
+                Tokens whole = input;
+                whole.insert(whole.end(), result.tokens.begin(), result.tokens.end());
+                std::vector<std::uint8_t> generated(input.size(), 0);
+                generated.resize(whole.size(), 1);
+                generator.switch_to(whole, generated);
+                EXPECT_EQ(generator.held() + 1, static_cast<std::int32_t>(whole.size()));
+            }
+        }
+    }
+}
+
+// What the callback throws comes out, and the generator goes on.
+TEST(Branches, SideBySideACallbackMayThrow) {
+    Generator generator = plain(with_branches(512, 8));
+    const Tokens input = prompt();
+    const std::vector<std::uint64_t> branches = {0, 1, 2};
+    GenerateRequest request;
+    request.input = input;
+    request.max_tokens = 30;
+    request.seed = 7;
+    int tokens = 0;
+    const auto throws = [&](std::size_t, const speculative::TokenEvent&) {
+        if (++tokens == 10) throw Error("enough");
+    };
+    EXPECT_THROW(generator.generate_branches(request, branches, throws), Error);
+    EXPECT_EQ(tokens, 10);
+    generator.truncate(0);
+    const auto results = generator.generate_branches(request, branches);
+    for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].tokens, alone(branches[i], 30).tokens);
+}
+
 // Pages for two or three branches at a time: the others wait.
 TEST(Branches, InGroupsWhereTheCacheIsSmall) { expect_each_as_alone(with_branches(256, 8), 60, 7); }
 

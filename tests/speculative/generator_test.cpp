@@ -99,6 +99,46 @@ TEST(Generator, ReplayIsAcceptedWhole) {
     EXPECT_EQ(result.speculation.sources[0].accepted, 50);
 }
 
+// An expected text is drafted from, also where no drafter is configured, and found again after a change. It changes no
+// token, and a wrong one is hardly drafted from.
+TEST(Generator, APredictionIsDraftedFromAndChangesNothing) {
+    const auto input = prompt();
+    GenerateRequest request{.input = input, .max_tokens = 96, .seed = 5, .ignore_eos = true};
+    const GenerateResult expected = plain(request, 0.6);
+    std::vector<std::int32_t> changed = expected.tokens;
+    changed[30] = changed[30] == 7 ? 8 : 7;
+    changed.erase(changed.begin() + 60, changed.begin() + 63);
+    const std::vector<std::int32_t> wrong(300, 11);
+    for (const auto& options : {automatic(), fixed(4)}) {
+        for (const bool with_ngram : {false, true}) {
+            Generator generator =
+                make_generator(temperature_chain(0.6), sources(with_ngram ? ngram_drafter() : nullptr), options);
+            request.prediction = changed;
+            const GenerateResult found = generator.generate(request);
+            EXPECT_EQ(found.tokens, expected.tokens);
+            const speculative::SourceStatistics& source = found.speculation.sources.back();
+            EXPECT_EQ(source.name, "prediction");
+            if (!with_ngram || options.mode == core::SpeculationMode::automatic) {
+                EXPECT_GT(source.accepted, 40);
+                EXPECT_LT(found.speculation.rounds, 60);
+            }
+            request.prediction = wrong;
+            generator.truncate(0);
+            EXPECT_EQ(generator.generate(request).tokens, expected.tokens);
+            request.prediction = {};
+            generator.truncate(0);
+            const GenerateResult without = generator.generate(request);
+            EXPECT_EQ(without.tokens, expected.tokens);
+            EXPECT_EQ(without.speculation.sources.size(), with_ngram ? 1u : 0u);
+        }
+    }
+    Generator off_generator = make_generator(temperature_chain(0.6), sources(nullptr), off());
+    request.prediction = changed;
+    const GenerateResult none = off_generator.generate(request);
+    EXPECT_EQ(none.tokens, expected.tokens);
+    EXPECT_EQ(none.speculation.drafted, 0);
+}
+
 // Ends inside a draft: whatever ends the text, what was computed after it leaves no trace.
 TEST(Generator, EndsInsideADraftLeaveNoTrace) {
     const auto input = prompt();

@@ -1,0 +1,45 @@
+// speculative/prediction.h: drafts from a text that the caller expects as the answer.
+//
+// The prediction is put before the text, as if it followed the last tokens of the prompt. So it is found again after an
+// insertion, a deletion or a changed line like any earlier passage, and a wrong one costs as little as a passage that
+// does not come again.
+//
+// Threads:  one caller at a time.
+// Cost:     predict() allocates; a token costs what it costs the lookup.
+// Errors:   none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "speculative/drafter.h"
+
+namespace foresay::speculative {
+
+// The prediction and, after it, the text `tokens`, with room for `room` tokens more.
+std::vector<std::int32_t> predicted_text(std::span<const std::int32_t> tokens, std::span<const std::int32_t> prediction,
+                                         std::size_t room);
+
+// N-gram lookup in the prediction and the text after it.
+class PredictionLookup final : public Drafter {
+public:
+    // The text is `tokens`, to which `room` tokens come at most. An empty prediction: nothing is proposed.
+    void predict(std::span<const std::int32_t> tokens, std::span<const std::int32_t> prediction, std::size_t room);
+    bool active() const { return lookup_ != nullptr; }
+
+    std::string_view name() const override { return "prediction"; }
+    bool is_lookup() const override { return true; }
+    Proposal look_up(std::span<const std::int32_t> sequence, std::span<const std::int32_t> draft) override;
+    void propose(const DraftTask& task, DraftedTokens& draft) override;
+
+private:
+    void follow(std::span<const std::int32_t> sequence);
+
+    std::unique_ptr<Drafter> lookup_;  // null: there is no prediction
+    std::vector<std::int32_t> text_;
+    std::size_t before_ = 0;  // tokens of `text_` before the sequence
+};
+
+}  // namespace foresay::speculative
