@@ -3,6 +3,7 @@
 
 #include "speculative/batch_state.h"
 #include "speculative/draft_gain.h"
+#include "speculative/forward_times.h"
 
 namespace foresay::speculative {
 
@@ -11,36 +12,12 @@ bool BatchGenerator::State::warm_up() {
     if (warm) return true;
     if (model && !model->warm_up()) return false;
     constexpr double kBudgetMs = 150.0;
-    const std::int32_t widest = std::min(costs.widest(), target().capacity());
     if (cache().free_sequences() == 0) kept.evict_text();
-    const core::SequenceId id = cache().create();
-    if (id < 0) return false;
-    while (cache().missing_pages(id, widest) > cache().free_pages()) {
-        if (kept.evict_page()) continue;
-        cache().drop(id);
-        return false;
+    const std::int32_t pages = (costs.widest() + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    while (cache().free_pages() < pages && kept.evict_page()) {
     }
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(widest));
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(target().model().config().shape.vocab));
-    }
-    const double start = parts.now();
-    for (std::int32_t width = 1; width <= widest; width *= 2) {
-        double best = 0.0;
-        for (int repeat = -1; repeat < 2; ++repeat) {
-            const double begin = parts.now();
-            target().decode(std::span(ids).first(static_cast<std::size_t>(width)), 1, id);
-            target().wait();
-            const double ms = parts.now() - begin;
-            target().truncate(0, id);
-            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-        }
-        costs.calibrate(width, best);
-        if (parts.now() - start > kBudgetMs) break;
-    }
-    cache().drop(id);
-    warm = true;
-    return true;
+    warm = time_forwards(target(), costs, kBudgetMs, parts.now);
+    return warm;
 }
 
 void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {

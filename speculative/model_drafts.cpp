@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "speculative/forward_times.h"
+
 namespace foresay::speculative {
 namespace {
 
@@ -27,31 +29,8 @@ ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std
 bool ModelDrafts::warm_up() {
     if (warm_) return true;
     constexpr double kBudgetMs = 60.0;
-    const std::int32_t widest = std::min(costs_.widest(), context_->capacity());
-    const core::SequenceId id = context_->cache().create();
-    if (id < 0) return false;
-    if (context_->cache().missing_pages(id, widest) > context_->cache().free_pages()) {
-        context_->cache().drop(id);
-        return false;
-    }
-    const std::vector<std::int32_t> ids(static_cast<std::size_t>(widest), 0);
-    const double start = now_();
-    for (std::int32_t width = 1; width <= widest; width *= 2) {
-        double best = 0.0;
-        for (int repeat = -1; repeat < 2; ++repeat) {
-            const double begin = now_();
-            context_->decode(std::span(ids).first(static_cast<std::size_t>(width)), 1, id);
-            context_->wait();
-            const double ms = now_() - begin;
-            context_->truncate(0, id);
-            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-        }
-        costs_.calibrate(width, best);
-        if (now_() - start > kBudgetMs) break;
-    }
-    context_->cache().drop(id);
-    warm_ = true;
-    return true;
+    warm_ = time_forwards(*context_, costs_, kBudgetMs, now_);
+    return warm_;
 }
 
 double ModelDrafts::step_ms(std::int32_t texts) const {
