@@ -111,11 +111,18 @@ template <class State>
 class Generation {
 public:
     Generation(State& state, const GenerateRequest& request, const TokenCallback& callback)
-        : s_(state), request_(request), callback_(callback), start_(state.parts.now()) {}
+        : s_(state),
+          request_(request),
+          callback_(callback),
+          answer_(state.answer),
+          result_(state.answer.result),
+          start_(state.parts.now()) {
+        if (!request.ignore_eos) ends_ = state.parts.end_tokens;
+    }
 
     GenerateResult run() {
         prepare();
-        if (room_ < 1) {
+        if (answer_.room() < 1) {
             result_.finish = FinishReason::length;
             if (!s_.sequence.evaluate(request_.cancel)) result_.finish = FinishReason::cancelled;
             return finish();
@@ -131,7 +138,6 @@ public:
             return finish();
         }
         bool more = step({}, source).end == AcceptEnd::row;
-        note_first();
         while (more) more = round();
         return finish();
     }
@@ -139,27 +145,21 @@ public:
 private:
     double now() const { return s_.parts.now(); }
 
-    void note_first() {
-        first_ = now();
-        result_.ttft_ms = first_ - start_;
-    }
-
     void prepare() {
         s_.check_input(request_.input);
-        s_.text.begin(request_.stop);
         for (const std::int32_t token : request_.input) s_.sequence.append(token, false);
+        std::int32_t room = s_.target().capacity() - s_.sequence.size();
+        if (request_.max_tokens > 0) room = std::min(room, request_.max_tokens);
+        answer_.begin({.strings = request_.stop, .tokens = ends_, .more_tokens = {}}, room, start_);
+        answer_.reserve();
         result_.prompt_tokens = s_.sequence.size();
-        room_ = s_.target().capacity() - s_.sequence.size();
-        if (request_.max_tokens > 0) room_ = std::min(room_, request_.max_tokens);
-        result_.tokens.reserve(static_cast<std::size_t>(room_));
-        s_.sequence.reserve(s_.sequence.tokens().size() + static_cast<std::size_t>(room_));
-        result_.text.reserve(static_cast<std::size_t>(room_) * 8);
-        s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(),
-                              s_.sequence.tokens().size() + static_cast<std::size_t>(room_),
+        const std::size_t most = s_.sequence.tokens().size() + static_cast<std::size_t>(room);
+        s_.sequence.reserve(most);
+        s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(), most,
                               static_cast<std::size_t>(request_.begun));
         const bool drafts = s_.parts.speculation.mode != core::SpeculationMode::off;
         s_.prediction.predict(s_.sequence.tokens(), drafts ? request_.prediction : std::span<const std::int32_t>{},
-                              static_cast<std::size_t>(room_));
+                              static_cast<std::size_t>(room));
         if (s_.prediction.active()) s_.warm_up();  // where nothing has drafted before
         s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
         s_.controller.begin();
@@ -193,19 +193,11 @@ private:
     // True when the text ends here.
     bool emit(std::int32_t token, bool drafted, std::string_view source) {
         s_.sequence.append(token, true);
-        result_.tokens.push_back(token);
-        --room_;
-        const bool end = !request_.ignore_eos && s_.is_end(token);
-        const std::string_view text = end ? std::string_view{} : s_.text.push(token);
-        result_.text += text;
-        const TokenEvent event{.token = token, .text = text, .drafted = drafted, .source = source};
+        const TokenEvent event{
+            .token = token, .text = answer_.push(token), .drafted = drafted, .source = source, .logprobs = {}};
         if (callback_) callback_(event);
-        if (end || s_.text.stopped() || (request_.stop_when && request_.stop_when(event))) {
-            result_.finish = FinishReason::stop;
-            return true;
-        }
-        result_.finish = FinishReason::length;
-        return room_ == 0;
+        if (request_.stop_when && result_.finish != FinishReason::stop && request_.stop_when(event)) answer_.stop();
+        return answer_.over();
     }
 
     bool cancelled() {
@@ -222,13 +214,12 @@ private:
         const SpeculationOptions& options = s_.parts.speculation;
         const bool automatic = options.mode == core::SpeculationMode::automatic;
         // A draft of k tokens may emit k + 1.
-        const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, room_ - 1,
+        const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, answer_.room() - 1,
                                              s_.target().options().decode_rows - 1, core::kMaxDraft});
         const DraftTask task{.tokens = s_.sequence.tokens(),
                              .max_tokens = limit,
                              .chain = s_.parts.chain.get(),
-                             .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
-                                                               : std::span<const std::int32_t>(s_.parts.end_tokens),
+                             .end_tokens = ends_,
                              .may_stay_open = s_.token_source != nullptr};
         keep_ = automatic ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
         check_ids();
@@ -259,15 +250,12 @@ private:
     // dropped.
     void run_ahead() {
         const kernels::TokenRef next = kernels::TokenRef::slot(0);
-        for (bool first = true;; first = false) {
+        for (;;) {
             const double start = now();
-            const bool decoded = room_ > 1 && s_.sequence.decode(std::span(&next, 1));
+            const bool first = result_.tokens.empty();
+            const bool decoded = answer_.room() > 1 && s_.sequence.decode(std::span(&next, 1));
             const AcceptOutcome outcome = step({}, RowSource::tokens);
-            if (first) {
-                note_first();
-            } else {
-                account(outcome, now() - start, now() - start);
-            }
+            if (!first) account(outcome, now() - start, now() - start);
             if (outcome.end != AcceptEnd::row || !decoded || cancelled()) break;
             if (const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
                 source != RowSource::tokens) {
@@ -316,39 +304,16 @@ private:
     void account(const AcceptOutcome& outcome, double verify_ms, double round_ms) {
         SpeculationStatistics& statistics = result_.speculation;
         ++statistics.rounds;
-        statistics.drafted += keep_;
-        statistics.accepted += outcome.accepted;
         statistics.verify_ms += verify_ms;
-        for (std::size_t i = 0; i < statistics.sources.size(); ++i) {
-            const Drafter* drafter = s_.source(i);
-            SourceStatistics& entry = statistics.sources[i];
-            std::int32_t verified = 0;
-            std::int32_t accepted = 0;
-            for (std::int32_t k = 0; k < keep_; ++k) {
-                if (s_.builder.source(k) != drafter) continue;
-                ++verified;
-                if (k < outcome.accepted) ++accepted;
-            }
-            entry.rounds += verified > 0 ? 1 : 0;
-            entry.drafted += verified;
-            entry.accepted += accepted;
-        }
+        answer_.count(keep_, outcome.accepted, [this](std::int32_t i) { return s_.place_of(s_.builder.source(i)); });
         if (s_.parts.speculation.mode != core::SpeculationMode::automatic || !s_.speculating()) return;
         s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms);
     }
 
     GenerateResult finish() {
-        if (!result_.tokens.empty()) {
-            result_.decode_ms = now() - first_;
-            if (result_.decode_ms > 0.0) {
-                result_.decode_tokens_per_second =
-                    1000.0 * static_cast<double>(result_.tokens.size() - 1) / result_.decode_ms;
-            }
-        }
-        const std::string rest = s_.text.finish();
-        if (!rest.empty()) {
-            result_.text += rest;
-            if (callback_) callback_({.token = -1, .text = rest, .drafted = false, .source = {}});
+        const std::string rest = answer_.finish();
+        if (!rest.empty() && callback_) {
+            callback_({.token = -1, .text = rest, .drafted = false, .source = {}, .logprobs = {}});
         }
         return std::move(result_);
     }
@@ -356,11 +321,11 @@ private:
     State& s_;
     const GenerateRequest& request_;
     const TokenCallback& callback_;
-    GenerateResult result_;
-    double start_;           // ms
-    double first_ = 0.0;     // when the first token was known
-    std::int32_t room_ = 0;  // tokens that may still be emitted
-    std::int32_t keep_ = 0;  // drafted tokens that this round verifies
+    Emission& answer_;
+    GenerateResult& result_;
+    std::span<const std::int32_t> ends_;  // tokens that end the text
+    double start_;                        // ms
+    std::int32_t keep_ = 0;               // drafted tokens that this round verifies
 };
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include "speculative/controller.h"
 #include "speculative/device_sampling.h"
 #include "speculative/draft_builder.h"
+#include "speculative/emission.h"
 #include "speculative/generator.h"
 #include "speculative/prediction.h"
-#include "speculative/text_stream.h"
 
 namespace foresay::speculative {
 
@@ -21,7 +21,7 @@ struct Generator::State {
     GeneratorParts parts;
     BranchCache sequence;
     Controller controller;
-    TextStream text;
+    Emission answer;
     DraftBuilder builder;
     PredictionLookup prediction;
     std::vector<kernels::TokenRef> rows;    // of a verification
@@ -33,7 +33,7 @@ struct Generator::State {
         : parts(std::move(given)),
           sequence(*parts.target),
           controller(parts.now),
-          text(parts.tokenizer),
+          answer(parts.tokenizer, parts.now),
           builder(parts.drafters, parts.now) {
         builder.add(prediction);
     }
@@ -49,9 +49,11 @@ struct Generator::State {
     bool speculating() const {
         return parts.speculation.mode != core::SpeculationMode::off && (!parts.drafters.empty() || prediction.active());
     }
-    // The i-th source of the statistics: a drafter or, last, the prediction.
-    const Drafter* source(std::size_t i) const {
-        return i < parts.drafters.size() ? parts.drafters[i].get() : &prediction;
+    // The place of a source in the statistics: drafters and, last, the prediction.
+    std::size_t place_of(const Drafter* source) const {
+        std::size_t place = 0;
+        while (place < parts.drafters.size() && parts.drafters[place].get() != source) ++place;
+        return place;
     }
     // Lets the target verify a token that the draft model is still sampling, where both run on one backend.
     void take_open_drafts();
@@ -66,9 +68,6 @@ struct Generator::State {
     void check_input(std::span<const std::int32_t> input) const;
     // Throws the error for a model whose logits are not finite.
     [[noreturn]] void fail_broken() const;
-    bool is_end(std::int32_t token) const {
-        return std::ranges::find(parts.end_tokens, token) != parts.end_tokens.end();
-    }
 };
 
 }  // namespace foresay::speculative

@@ -24,22 +24,24 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
       speculation_(request_.speculation.value_or(parts.speculation)),
       sink_(sink),
       tokens_(std::move(request_.input)),
-      room_(parts.target->capacity() - static_cast<std::int32_t>(tokens_.size())),
-      text_(parts.tokenizer),
-      start_(parts.now()) {
+      answer_(parts.tokenizer, parts.now) {
     const auto prompt = static_cast<std::int32_t>(tokens_.size());
     generated_from_ = request_.generated_from < 0 ? prompt : std::min(request_.generated_from, prompt);
-    if (request_.max_tokens > 0) room_ = std::min(room_, request_.max_tokens);
+    std::int32_t room = parts.target->capacity() - prompt;
+    if (request_.max_tokens > 0) room = std::min(room, request_.max_tokens);
     if (request_.logprobs >= 0) {
         const std::int32_t rows = parts.target->model().config().shape.vocab;
         const std::int32_t vocab = parts.tokenizer != nullptr ? std::min(rows, parts.tokenizer->vocab_size()) : rows;
         logprobs_ = std::make_unique<Logprobs>(vocab, request_.logprobs);
     }
-    text_.begin(request_.stop);
-    result_.prompt_tokens = prompt;
+    answer_.begin({.strings = request_.stop,
+                   .tokens = request_.ignore_eos ? std::span<const std::int32_t>{} : parts.end_tokens,
+                   .more_tokens = request_.stop_tokens},
+                  room, parts.now());
+    answer_.result.prompt_tokens = prompt;
     if (!parts.make_drafter && !has_model && request_.prediction.empty())
         speculation_.mode = core::SpeculationMode::off;
-    result_.speculation.mode = mode_name(mode());
+    answer_.result.speculation.mode = mode_name(mode());
 }
 
 void Sequence::admit(core::SequenceId id, std::int32_t held) {
@@ -48,11 +50,10 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     if (begun_) return;
     begun_ = true;
     admitted_ = parts_.now();
-    result_.cached_tokens = held;
-    const auto room = static_cast<std::size_t>(room_);
+    answer_.result.cached_tokens = held;
+    const auto room = static_cast<std::size_t>(answer_.room());
     tokens_.reserve(tokens_.size() + room);
-    result_.tokens.reserve(room);
-    result_.text.reserve(room * 8);
+    answer_.reserve();
     request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room,
                           static_cast<std::size_t>(request_.begun));
     on_device_ = !logprobs_ && BatchSampling::runs_on(*parts_.target, *request_.chain);
@@ -61,7 +62,7 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     draft_.margins.reserve(core::kMaxDraft);
     notes_.reserve(core::kMaxDraft);
     const auto add_source = [this](std::string_view name) {
-        result_.speculation.sources.push_back({.name = std::string(name)});
+        answer_.result.speculation.sources.push_back({.name = std::string(name)});
     };
     if (parts_.make_drafter) {
         drafter_ = parts_.make_drafter(static_cast<std::int32_t>(tokens_.size() + room));
@@ -96,12 +97,8 @@ std::span<const std::int32_t> Sequence::next_tokens(std::int32_t count) const {
 }
 
 void Sequence::advance(std::int32_t count) {
-    if (!result_.tokens.empty() && samples_after(count)) ++result_.speculation.rounds;
+    if (!answer_.result.tokens.empty() && samples_after(count)) ++answer_.result.speculation.rounds;
     held_ += count;
-}
-
-bool Sequence::ends_text(std::int32_t token) const {
-    return !request_.ignore_eos && std::ranges::find(parts_.end_tokens, token) != parts_.end_tokens.end();
 }
 
 // Both lookups are asked, so that they follow the draft.
@@ -123,7 +120,7 @@ void Sequence::begin_draft(std::int32_t most) {
     draft_.clear();
     notes_.clear();
     survival_ = 1.0;
-    limit_ = std::max(0, std::min({most, room_ - 1, core::kMaxDraft}));
+    limit_ = std::max(0, std::min({most, answer_.room() - 1, core::kMaxDraft}));
     ModelDrafts::begin_round(model_draft);
     proposal_ = {};
     if (limit_ == 0) return;
@@ -145,7 +142,7 @@ void Sequence::note(const Note& entry, std::int32_t token) {
     draft_.tokens.push_back(token);
     notes_.push_back(entry);
     survival_ = entry.survival;
-    if (ends_text(token)) close_draft();
+    if (answer_.ends_text(token)) close_draft();
     if (draft_is_open()) look_up();
 }
 
@@ -158,7 +155,7 @@ void Sequence::take_sampled(const kernels::SampledToken& sampled) {
         close_draft();
         return;
     }
-    Note entry{.source = result_.speculation.sources.size() - 1,
+    Note entry{.source = answer_.result.speculation.sources.size() - 1,
                .model = true,
                .match = match_class(proposal_.length),
                .margin = sampled.margin};
@@ -173,26 +170,19 @@ void Sequence::cut_draft(std::int32_t count) {
 
 // From what the target made of the draft, and for the statistics.
 void Sequence::learn(const AcceptOutcome& outcome, Acceptance& everyone) {
-    SpeculationStatistics& statistics = result_.speculation;
     if (draft_.tokens.empty()) {
         acceptance_.relax();
         return;
     }
     const auto verified = static_cast<std::int32_t>(draft_.tokens.size());
-    statistics.drafted += verified;
-    statistics.accepted += outcome.accepted;
-    bool seen[3] = {};
+    const auto note = [this](std::int32_t i) -> const Note& { return notes_[static_cast<std::size_t>(i)]; };
+    answer_.count(verified, outcome.accepted, [&](std::int32_t i) { return note(i).source; });
     for (std::int32_t i = 0; i < verified; ++i) {
-        const Note& entry = notes_[static_cast<std::size_t>(i)];
-        SourceStatistics& source = statistics.sources[entry.source];
-        if (!std::exchange(seen[entry.source], true)) ++source.rounds;
-        ++source.drafted;
-        if (i < outcome.accepted) ++source.accepted;
         // The target has not judged tokens after the first rejection or after the end of the text.
         const bool judged = i < outcome.accepted || (i == outcome.accepted && outcome.emitted > outcome.accepted);
-        if (!entry.model || !judged) continue;
+        if (!note(i).model || !judged) continue;
         for (Acceptance* one : {&acceptance_, &everyone}) {
-            one->observe(entry.match, entry.view, entry.margin, i < outcome.accepted);
+            one->observe(note(i).match, note(i).view, note(i).margin, i < outcome.accepted);
         }
     }
 }
@@ -207,18 +197,11 @@ void Sequence::drop_draft(core::Context& context) {
 }
 
 void Sequence::sample(core::Context& context, std::int32_t row, RowSource source, Acceptance& everyone) {
-    if (result_.tokens.empty()) result_.prefill_ms = parts_.now() - admitted_;
+    if (answer_.result.tokens.empty()) answer_.result.prefill_ms = parts_.now() - admitted_;
     std::size_t depth = 0;
     const AcceptOutcome outcome = accept_tokens(
         context, *request_.chain, draft_.tokens, source,
-        [&](std::int32_t token, bool agreed) {
-            if (result_.tokens.empty()) {
-                first_ = parts_.now();
-                result_.ttft_ms = first_ - start_;
-            }
-            return emit(token, agreed, depth++);
-        },
-        row,
+        [&](std::int32_t token, bool agreed) { return emit(token, agreed, depth++); }, row,
         [&](std::span<const float> logits) {
             if (logprobs_) logprobs_->read(logits);
         });
@@ -228,44 +211,27 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
     broken = outcome.end == AcceptEnd::broken;
     if (broken) end(FinishReason::stop, broken_logits(context.model()));
     if (outcome.end == AcceptEnd::failure) end(FinishReason::stop, no_token(outcome.failure));
-    if (over_) end(result_.finish);
+    if (answer_.over()) end(answer_.result.finish);
 }
 
 // True when the text ends here.
 bool Sequence::emit(std::int32_t token, bool drafted, std::size_t depth) {
     tokens_.push_back(token);
-    result_.tokens.push_back(token);
-    --room_;
-    const bool is_end =
-        ends_text(token) || std::ranges::find(request_.stop_tokens, token) != request_.stop_tokens.end();
-    const std::string_view text = is_end ? std::string_view{} : text_.push(token);
-    result_.text += text;
-    result_.finish = is_end || text_.stopped() ? FinishReason::stop : FinishReason::length;
-    result_.stop_string = text_.stopped_by();
-    TokenEvent event{.token = token, .text = text, .drafted = drafted, .source = {}, .logprobs = {}};
-    if (drafted) event.source = result_.speculation.sources[notes_[depth].source].name;
+    TokenEvent event{.token = token, .text = answer_.push(token), .drafted = drafted, .source = {}, .logprobs = {}};
+    if (drafted) event.source = answer_.result.speculation.sources[notes_[depth].source].name;
     if (logprobs_) event.logprobs = logprobs_->of(token);
     sink_.token(event);
-    over_ = result_.finish == FinishReason::stop || room_ == 0;
-    return over_ || cancelled;  // by its own sink: the rest of the draft is not wanted
+    return answer_.over() || cancelled;  // by its own sink: the rest of the draft is not wanted
 }
 
 void Sequence::end(FinishReason finish, std::string error) {
     ended_ = true;
-    result_.finish = finish;
-    if (!result_.tokens.empty()) {
-        result_.decode_ms = parts_.now() - first_;
-        if (result_.decode_ms > 0.0) {
-            result_.decode_tokens_per_second =
-                1000.0 * static_cast<double>(result_.tokens.size() - 1) / result_.decode_ms;
-        }
-    }
-    const std::string rest = text_.finish();
+    answer_.result.finish = finish;
+    const std::string rest = answer_.finish();
     if (!rest.empty() && !cancelled) {
         sink_.token({.token = -1, .text = rest, .drafted = false, .source = {}, .logprobs = {}});
     }
-    result_.text += rest;
-    sink_.end({.result = result_, .error = error});
+    sink_.end({.result = answer_.result, .error = error});
 }
 
 }  // namespace foresay::speculative

@@ -11,11 +11,11 @@
 #include "speculative/acceptance.h"
 #include "speculative/batch_generator.h"
 #include "speculative/batch_sampling.h"
+#include "speculative/emission.h"
 #include "speculative/logprobs.h"
 #include "speculative/model_drafts.h"
 #include "speculative/prediction.h"
 #include "speculative/prefix_cache.h"
-#include "speculative/text_stream.h"
 
 namespace foresay::speculative {
 
@@ -36,7 +36,7 @@ public:
     std::int32_t held() const { return held_; }  // tokens in the cache
     std::int32_t missing() const { return static_cast<std::int32_t>(tokens_.size()) - held_; }
     // Tokens that may still be emitted.
-    std::int32_t room() const { return room_; }
+    std::int32_t room() const { return answer_.room(); }
     // What decides the bits of its keys and values.
     PrefixKey key() const { return {tokens_, generated_from_, request_.cache_salt}; }
 
@@ -94,7 +94,7 @@ public:
     // What is known of the draft model's hits, at first of other texts.
     void learn_from(const Acceptance& others) { acceptance_ = others; }
     DraftedText model_draft;
-    std::int64_t accepted() const { return result_.speculation.accepted; }  // in all rounds
+    std::int64_t accepted() const { return answer_.result.speculation.accepted; }  // in all rounds
 
     bool cancelled = false;
     bool paused = false;
@@ -118,7 +118,6 @@ private:
     void look_up();
     void note(const Note& entry, std::int32_t token);
     void learn(const AcceptOutcome& outcome, Acceptance& everyone);
-    bool ends_text(std::int32_t token) const;
 
     const BatchParts& parts_;
     bool has_model_;
@@ -132,8 +131,7 @@ private:
     std::vector<std::int32_t> tokens_;
     std::int32_t generated_from_ = 0;
     std::int32_t held_ = 0;
-    std::int32_t room_ = 0;
-    TextStream text_;
+    Emission answer_;
     std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
     std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted from the text itself
     PredictionLookup prediction_;
@@ -146,11 +144,7 @@ private:
     Acceptance acceptance_;
     samplers::DraftChain ahead_;
     bool on_device_ = false;
-    bool over_ = false;  // the last emitted token ended the text
-    GenerateResult result_;
-    double start_ = 0.0;     // ms; when it was added
-    double admitted_ = 0.0;  // when it was first admitted
-    double first_ = 0.0;     // when the first token was known
+    double admitted_ = 0.0;  // ms; when it was first admitted
 };
 
 }  // namespace foresay::speculative
