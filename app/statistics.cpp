@@ -1,5 +1,6 @@
 #include "app/statistics.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -90,6 +91,12 @@ std::string statistics_line(const speculative::GenerateResult& result, std::int6
         if (statistics.drafted > 0 && detail >= 2) {
             out += text(" · accepted %.0f %%", accepted);
             if (detail >= 5) out += text(" of %lld drafted", static_cast<long long>(statistics.drafted));
+            const auto predicted =
+                std::ranges::find(statistics.sources, "prediction", &speculative::SourceStatistics::name);
+            if (detail >= 6 && predicted != statistics.sources.end() && predicted->drafted > 0) {
+                out += text(" (predicted: %lld of %lld)", static_cast<long long>(predicted->accepted),
+                            static_cast<long long>(predicted->drafted));
+            }
             if (detail >= 6) out += text(", %.1f tokens per round", result.mean_run_length());
         }
         if (result.finish == speculative::FinishReason::length) out += " · cut at the limit";
