@@ -72,8 +72,8 @@ public:
                       {.value = "FILE",
                        .doc = "draft from this text, which the answer is expected to repeat in large parts: the answer "
                               "is the same and comes sooner",
-                       .once = true,
-                       .hint = ValueHint::file});
+                       .hint = ValueHint::file,
+                       .once = true});
         parser.exclude("--fim", "--prediction");
         parser.exclude("--chat", "--stop");
         add_json_flag(parser, json_);

@@ -65,6 +65,28 @@ protected:
     }
 };
 
+// Where nothing else drafts: what is generated again is drafted from the answer before.
+TEST(ConversationPrediction, WhatIsGeneratedAgainIsDraftedFromTheLastAnswer) {
+    speculative::Generator generator =
+        test::make_generator(test::temperature_chain(0.0), test::sources(nullptr), test::fixed(7), options());
+    Conversation conversation(generator, test::tokenizer(), {});
+    const auto few_rounds = [](const speculative::GenerateResult& result) {
+        ASSERT_EQ(result.speculation.sources.size(), 1u);
+        EXPECT_EQ(result.speculation.sources[0].name, "prediction");
+        EXPECT_LT(4 * result.speculation.rounds, std::ssize(result.tokens));
+    };
+    const Conversation::Answer first = conversation.answer("def fib(n):\n", limits(40), kNobody);
+    EXPECT_EQ(first.result.speculation.drafted, 0);
+    const std::string text = conversation.answer_text(conversation.last());
+    few_rounds(conversation.retry(std::nullopt, limits(40), kNobody).result);
+    for (const Conversation::Answer& answer : conversation.answers(std::nullopt, 2, limits(40), {})) {
+        few_rounds(answer.result);
+        EXPECT_EQ(answer.result.tokens, first.result.tokens);
+    }
+    const std::string beginning = text.substr(0, text.find('\n') + 1);
+    few_rounds(conversation.edit(beginning, limits(24), kNobody).result);
+}
+
 TEST_F(ConversationTest, RetriesUndoesAndGoesOn) {
     conversation_.answer("def fib(n):\n", limits(), kNobody);
     const Tokens first = conversation_.last().answer;

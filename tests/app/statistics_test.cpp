@@ -37,6 +37,14 @@ TEST(StatisticsLine, SaysEverythingWhereThereIsRoom) {
               "4.0 tokens per round");
 }
 
+TEST(StatisticsLine, SaysHowMuchWasPredicted) {
+    speculative::GenerateResult answer = result();
+    answer.speculation.sources.push_back({.name = "prediction", .rounds = 9, .drafted = 100, .accepted = 97});
+    EXPECT_EQ(line(answer, 160),
+              "context 1318/2048 · input 62 at 1240/s · output 256 at 141.9/s · accepted 91 % of 212 drafted "
+              "(predicted: 97 of 100), 4.0 tokens per round");
+}
+
 TEST(StatisticsLine, FitsEveryTerminal) {
     for (const auto finish :
          {speculative::FinishReason::stop, speculative::FinishReason::length, speculative::FinishReason::cancelled}) {
