@@ -2,7 +2,7 @@
 //
 // The prediction is put before the text, as if it followed the last tokens of the prompt. So it is found again after an
 // insertion, a deletion or a changed line like any earlier passage, and a wrong one costs as little as a passage that
-// does not come again.
+// does not come again. What follows in the text itself is another lookup's to propose.
 //
 // Threads:  one caller at a time.
 // Cost:     predict() allocates; a token costs what it costs the lookup.
@@ -18,11 +18,7 @@
 
 namespace foresay::speculative {
 
-// The prediction and, after it, the text `tokens`, with room for `room` tokens more.
-std::vector<std::int32_t> predicted_text(std::span<const std::int32_t> tokens, std::span<const std::int32_t> prediction,
-                                         std::size_t room);
-
-// N-gram lookup in the prediction and the text after it.
+// Looks the text up in the prediction.
 class PredictionLookup final : public Drafter {
 public:
     // The text is `tokens`, to which `room` tokens come at most. An empty prediction: nothing is proposed.
@@ -36,10 +32,12 @@ public:
 
 private:
     void follow(std::span<const std::int32_t> sequence);
+    bool predicts(std::span<const std::int32_t> draft, const Proposal& found);
 
     std::unique_ptr<Drafter> lookup_;  // null: there is no prediction
     std::vector<std::int32_t> text_;
     std::size_t before_ = 0;  // tokens of `text_` before the sequence
+    std::size_t place_ = 0;   // of the last token that was proposed, in the prediction
 };
 
 }  // namespace foresay::speculative

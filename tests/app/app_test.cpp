@@ -213,7 +213,7 @@ TEST(Complete, DraftsFromAPrediction) {
     const std::string file = write_scratch("prediction.txt", reference.at("text"));
     const json predicted = complete({"-p", kPrompt, "--prediction", file});
     EXPECT_EQ(predicted.at("token_ids"), reference.at("token_ids"));
-    EXPECT_EQ(predicted.at("speculation").at("sources").back().at("name"), "prediction");
+    EXPECT_TRUE(predicted.at("speculation").at("sources").contains("prediction"));
     const Outcome missing = run({"complete", "-p", kPrompt, "--prediction", file + ".none"});
     EXPECT_EQ(missing.status, 1);
     EXPECT_NE(missing.error.find(file + ".none"), std::string::npos);

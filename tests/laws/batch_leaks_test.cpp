@@ -1,5 +1,5 @@
-// Nothing leaks: 10,000 requests that come, are cancelled, paused and end at random leave no page behind in the caches
-// of target and draft, and no memory. FORESAY_ARRIVALS sets how many.
+// Nothing leaks: 10,000 requests that come, are cancelled, paused and end at random hold no page of the caches of
+// target and draft afterwards, and no memory. FORESAY_ARRIVALS sets how many.
 
 #include <gtest/gtest.h>
 
