@@ -66,6 +66,28 @@ protected:
 };
 
 #ifndef FORESAY_SANITIZED  // sanitizers report crashes themselves
+TEST_F(PluginTrouble, TheCheckSaysWhatIsWrong) {
+    const std::string wrong = kBad + "/wrong.so";
+    const Outcome failed = run(call({"plugin", "check", wrong, "--sampler", "nan", "--only", "bounds", "--seed", "5"}));
+    EXPECT_EQ(failed.status, 1) << failed.error;
+    EXPECT_EQ(failed.out,
+              "nan\n  FAILED   bounds                      process() returns a logit that is not a number, or infinite "
+              "(step 1)\n0 passed, 1 failed, 0 skipped\n");
+    const Outcome passed = run(call({"plugin", "check", wrong, "--sampler=nothing", "--only=clones", "--json"}));
+    EXPECT_EQ(passed.status, 0) << passed.error;
+    EXPECT_THAT(passed.out, AllOf(HasSubstr("\"failed\": 0"), HasSubstr("\"sampler\": \"nothing\""),
+                                  HasSubstr("\"outcome\": \"ok\"")));
+    const std::vector<std::string> crashing = {"plugin", "check", kTrouble, "--only", "same again"};
+    EXPECT_EQ(run(call(crashing)).status, 0);
+    EXPECT_THAT(run(call(crashing, {"deed=segfault"})).out,
+                HasSubstr("FAILED   same again                  it crashes in process(): Segmentation fault"));
+    EXPECT_THAT(run(call({"plugin", "list"})).out, Not(HasSubstr("barred"))) << "a check bars nothing";
+    EXPECT_EQ(run(call({"plugin", "check", "top_k", "k=3", "--only", "bounds"})).status, 0);
+    EXPECT_THAT(run(call({"plugin", "check", "top_k", "k=x", "--only", "bounds"})).out, HasSubstr("must be"));
+    EXPECT_THAT(run(call({"plugin", "check", "top_k", "--only", "bound"})).error, HasSubstr("did you mean 'bounds'?"));
+    EXPECT_THAT(run(call({"plugin", "check", "no_such"})).error, HasSubstr("no built-in stage or plugin 'no_such'"));
+}
+
 TEST_F(PluginTrouble, ACrashIsNamedListedAndFreed) {
     const Outcome crashed = complete(with_trouble("segfault"));
     EXPECT_EQ(crashed.status, 128 + SIGSEGV);
