@@ -310,6 +310,8 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
                                           "[[plugin]]\nname = \"trouble\"\npath = \"" +
                                           kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
     start("-n 6 " + config + "; echo was $?; stty -a", "", kWide);
+    wait_for("trouble.toml names a plugin outside the plugin path:");
+    type("y Enter");
     wait_for("lists the commands");
     type("'x = 1' Enter");
     expect_screen(
@@ -330,6 +332,34 @@ TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
     expect_screen(AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("does not return"),
                         ContainsRegex("\nforesay: ended while sampler"), HasSubstr("was 130"),
                         ContainsRegex(" icanon")));
+}
+
+// While `foresay plugin dev` works on it, which its file X.so.dev says.
+TEST_F(TroubleAtATerminal, APluginThatWasBuiltAgainIsLoadedBeforeTheNextEntry) {
+    const std::string library = write_scratch("dev.so", ""), marker = write_scratch("dev.so.dev", "");
+    fs::copy_file(kTrouble, library, fs::copy_options::overwrite_existing);
+    const auto build_again = [&] { std::ofstream(library, std::ios::binary | std::ios::app) << "x"; };
+    start("-n 4", "", kWide);
+    wait_for("lists the commands");
+    type("'/plugin load " + library + " deed=none' Enter");
+    wait_for("1   trouble");
+    type("'x = 1' Enter");
+    wait_for_answers(1);
+    EXPECT_THAT(screen(), Not(HasSubstr("Built again")));
+    build_again();
+    type("/retry Enter");
+    wait_for_answers(2);
+    EXPECT_THAT(screen(), HasSubstr("Built again and loaded: trouble."));
+    std::ofstream(library, std::ios::binary) << "no library";
+    type("/retry Enter");
+    wait_for("the code from before goes on");
+    wait_for_answers(3);
+    // Without the marker, nothing is loaded unasked.
+    fs::remove(marker);
+    fs::copy_file(kTrouble, library, fs::copy_options::overwrite_existing);
+    type("/retry Enter");
+    wait_for_answers(4);
+    EXPECT_THAT(screen(), Not(ContainsRegex("Built again(.|\n)*Built again")));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Conversations through a pipe: saved sessions, branches, context, engine commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -314,6 +315,43 @@ TEST(Talk, TheFirstPluginIsMadeAsThePageSays) {
         if (::chdir(above.c_str()) != 0) ::_exit(1);
     };
     EXPECT_THAT(run(call).error, HasSubstr("no_e exists already"));
+}
+
+TEST(Talk, APluginIsBuiltOnEachChangeUntilCtrlC) {
+    const std::string folder = (scratch() / "often").string();
+    Call call;
+    call.arguments = {"plugin", "new", "often"};
+    const std::string above = scratch().string();
+    call.in_child = [&] {
+        if (::chdir(above.c_str()) != 0) ::_exit(1);
+    };
+    ASSERT_EQ(run(call).status, 0);
+    const std::string file = folder + "/often.cpp";
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    call.arguments = {"plugin", "dev", "often"};
+    bool marked = false;
+    int step = 0;
+    call.on_more = [&](pid_t pid, const Outcome& so_far) {
+        if (step == 0 && so_far.out.find("Ctrl-C ends") != std::string::npos) {
+            marked = fs::exists(folder + "/build/plugins/often.so.dev");
+            std::ofstream(file) << text.str() << "no C++";
+            step = 1;
+        } else if (step == 1 && so_far.error.find("it does not build; waiting") != std::string::npos) {
+            std::ofstream(file) << text.str() << "// changed\n";
+            step = 2;
+        } else if (step == 2 && so_far.out.find("Ctrl-C ends") != so_far.out.rfind("Ctrl-C ends")) {
+            ::kill(pid, SIGINT);
+            step = 3;
+        }
+    };
+    const Outcome outcome = run(call);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+    EXPECT_EQ(step, 3);
+    EXPECT_TRUE(marked);
+    EXPECT_FALSE(fs::exists(folder + "/build/plugins/often.so.dev"));
+    EXPECT_THAT(outcome.out, ContainsRegex("often.so built in [0-9.]+ s"));
+    EXPECT_THAT(run({"plugin", "dev", scratch().string()}).error, HasSubstr("has no CMakeLists.txt"));
 }
 
 TEST(Talk, UndoSaysWhichFileItTakesBack) {
