@@ -12,7 +12,6 @@
 #include <span>
 
 #include "base/error.h"
-#include "kernels/sampling.h"
 #include "samplers/plugin_stage.h"
 
 namespace foresay::plugins {
@@ -158,19 +157,12 @@ std::string_view Subject::ask_process(const samplers::StageState* state, const s
                                       const Row& row, Answer& answer) const {
     static thread_local GuardedRoom<std::int32_t> id_room;
     static thread_local GuardedRoom<float> logit_room;
-    static thread_local kernels::SamplingScratch scratch;
     const std::span<std::int32_t> ids = id_room.copy(row.ids);
     const std::span<float> logits = logit_room.copy(row.logits);
     kernels::Candidates list{ids.data(), logits.data(), static_cast<std::int32_t>(ids.size())};
     std::string_view wrong;
     if (steps()) {
-        std::vector<kernels::TokenCount> counts;
-        kernels::SamplingStep step = stage_->step(state, counts);
-        step.xtc.stream = context.stage;
-        scratch.reserve(vocabulary_.size());
-        scratch.start(list);
-        scratch.apply(step, context.key);
-        list = scratch.list();
+        list = samplers::apply_step(*stage_, state, context, list, vocabulary_.size());
     } else {
         wrong = stage_->process(state, context, list);
     }

@@ -53,7 +53,8 @@ std::size_t mapped_bytes() {
     return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// How many bytes `lives` leaves behind, each time again; 0: none. The first time warms up whatever is kept for good.
+// By how many bytes the process grows each time that `lives` runs; 0: it does not. The first time warms up whatever is
+// kept for good.
 template <typename Lives>
 std::size_t growth(Lives&& lives) {
     constexpr std::size_t kHeap = 4000, kMapped = 1 << 20;
@@ -68,7 +69,7 @@ std::size_t growth(Lives&& lives) {
     return 0;
 }
 
-// 1,000 lives of a state, and 200 of an instance: nothing is left behind.
+// After 1,000 lives of a state, and 200 of an instance, everything has been freed.
 std::string leaks(const CheckInput& input) {
     Subject subject = input.subject(257);
     const std::size_t files = open_files();
@@ -83,11 +84,11 @@ std::string leaks(const CheckInput& input) {
             if (token >= 0) subject.accept(state.get(), at, token);
         }
     });
-    if (of_states > 0) return "1,000 texts leave " + std::to_string(of_states) + " bytes behind";
+    if (of_states > 0) return "1,000 texts leave " + std::to_string(of_states) + " bytes allocated";
     const std::size_t of_instances = growth([&] {
         for (int i = 0; i < 200; ++i) subject.make_again();
     });
-    if (of_instances > 0) return "200 instances leave " + std::to_string(of_instances) + " bytes behind";
+    if (of_instances > 0) return "200 instances leave " + std::to_string(of_instances) + " bytes allocated";
     return open_files() > files ? "instances leave files open" : "";
 }
 
@@ -233,7 +234,7 @@ constexpr Check kChecks[] = {
     {"floating point", "leaves rounding and small numbers as they were", floating_point},
     {"threads", "serves eight states on eight threads", threads},
     {"parameters", "takes or refuses every value in its declared ranges", parameters},
-    {"leaks", "leaves no memory and no file behind after 1,000 texts", leaks},
+    {"leaks", "frees its memory and closes its files, over 1,000 texts", leaks},
     {"process", "leaves locale, signals, environment, folder, threads and output as they were", process_state},
     {"extensions", "knows its extensions", extensions},
     {"self-test", "passes its own test", own_test},

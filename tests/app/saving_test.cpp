@@ -276,6 +276,18 @@ protected:
     }
     // Whether the plugin's code ran since the last call.
     bool ran() { return fs::remove(trace_); }
+    // What a user writes who wants the plugin.
+    static std::vector<std::string> named_by_hand(const std::string& plugin) {
+        return {"complete",
+                "-p",
+                "x",
+                "-n",
+                "2",
+                "--set",
+                "plugin=[{" + plugin + "}]",
+                "--set",
+                "sampling.chain=[\"trace\"]"};
+    }
     void trust() { EXPECT_EQ(here({"plugin", "trust", library_.string()}).status, 0); }
     Outcome here(std::vector<std::string> arguments, const std::string& input = "") {
         Call call;
@@ -313,7 +325,10 @@ TEST_F(PluginOfASession, ReadingRunsNothing) {
     }
     EXPECT_THAT(here({"config", "check", config_}).out, HasSubstr("not loaded, so their options are not checked"));
     EXPECT_THAT(here({"plugin", "show", library_.string()}).out, HasSubstr("looks like a sampler plugin"));
-    // Only when that is asked for.
+    // Only when that is asked for, and the file is trusted.
+    EXPECT_THAT(here({"config", "check", "--load", config_}).error, HasSubstr("if you trust it: foresay plugin trust"));
+    EXPECT_FALSE(ran());
+    trust();
     EXPECT_THAT(here({"config", "check", "--load", config_}).out, HasSubstr("ok\n"));
     EXPECT_TRUE(ran());
     EXPECT_THAT(here({"plugin", "show", "--load", library_.string()}).out, HasSubstr("Leaves a trace."));
@@ -389,10 +404,7 @@ TEST_F(PluginOfASession, AConfigurationAloneCannotLoadItEither) {
     EXPECT_EQ(here({"complete", outer, "-p", "x", "-n", "2"}).status, 1);
     EXPECT_FALSE(ran());
     // The user's own word is enough.
-    EXPECT_EQ(here({"complete", "-p", "x", "-n", "2", "--set",
-                    "plugin=[{name=\"trace\", path=\"" + library_.string() + "\"}]"})
-                  .status,
-              0);
+    EXPECT_EQ(here(named_by_hand("name=\"trace\", path=\"" + library_.string() + "\"")).status, 0);
     EXPECT_TRUE(ran());
     trust();
     EXPECT_EQ(here(complete).status, 0);
@@ -481,7 +493,7 @@ TEST_F(PluginOfASession, AFileThatEveryoneCanChangeIsRefused) {
     fs::permissions(folder_, fs::perms::others_write, fs::perm_options::add);
     EXPECT_THAT(here(named).error, HasSubstr("every user of this machine can change " + folder_.string() + ","));
     state_.emplace_back("FORESAY_PLUGIN_PATH", folder_.string());
-    EXPECT_EQ(here({"complete", "-p", "x", "-n", "2", "--set", "plugin=[{name=\"trace\"}]"}).status, 1);
+    EXPECT_EQ(here(named_by_hand("name=\"trace\"")).status, 1);
     EXPECT_FALSE(ran());
     fs::permissions(folder_, fs::perms::others_write, fs::perm_options::remove);
     EXPECT_EQ(here(named).status, 0);
