@@ -480,8 +480,7 @@ TEST_F(PluginOfASession, IsAskedForByLoad) {
 }
 
 TEST_F(PluginOfASession, AFileThatEveryoneCanChangeIsRefused) {
-    const std::vector<std::string> named = {
-        "complete", "-p", "x", "-n", "2", "--set", "plugin=[{name=\"trace\", path=\"" + library_.string() + "\"}]"};
+    const std::vector<std::string> named = named_by_hand("name=\"trace\", path=\"" + library_.string() + "\"");
     fs::permissions(library_, fs::perms::others_write, fs::perm_options::add);
     const Outcome refused = here(named);
     EXPECT_EQ(refused.status, 1);
