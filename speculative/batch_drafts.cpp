@@ -126,9 +126,13 @@ void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
     for (Sequence* sequence : drafting_texts) take_proposals(*sequence, value, false);
 }
 
-// The others get what pays.
+// The others get what pays. A device samples so many rows, and the host would take longer for each further one than the
+// forward does.
 void BatchGenerator::State::draft_automatic(std::int32_t used) {
-    if (used >= costs.widest() || !warm_up() || !ledger.allows()) return;
+    std::int32_t most = std::min(costs.widest(), target().options().decode_rows);
+    const auto on_device = [](const Sequence* sequence) { return sequence->samples_on_device(); };
+    if (std::ranges::any_of(drafting_texts, on_device)) most = std::min(most, kernels::kTokenSlots);
+    if (used >= most || !warm_up() || !ledger.allows()) return;
     drafting = true;
     const double start = parts.now();
     for (Sequence* sequence : drafting_texts) sequence->begin_draft(sequence->longest_draft());
@@ -142,8 +146,7 @@ void BatchGenerator::State::draft_automatic(std::int32_t used) {
             drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
         }
     }
-    std::size_t worth = rows_worth(drafted, costs, used, value);
-    worth = std::min(worth, static_cast<std::size_t>(std::max(0, target().options().decode_rows - used)));
+    const std::size_t worth = std::min(rows_worth(drafted, costs, used, value), static_cast<std::size_t>(most - used));
     for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
     draft_ms = parts.now() - start;
 }

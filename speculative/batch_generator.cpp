@@ -434,6 +434,9 @@ Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
         s.served.emplace(request.queue, least);
     }
     s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts, s.model.has_value()));
+    // Measured before the texts take all places, if no forward is under way.
+    const bool pays = s.waiting.back()->mode() == core::SpeculationMode::automatic;
+    if (pays && !s.stepping && !s.runs_ahead) s.warm_up();
     return ticket;
 }
 
@@ -452,12 +455,16 @@ void BatchGenerator::resume(Ticket ticket) {
 bool BatchGenerator::step() {
     State& s = *state_;
     const double begin = s.parts.now();
+    s.stepping = true;
     s.end_cancelled();
     const bool ahead = s.take_ahead();
     if (!ahead) {
         s.admit();
         s.plan();
-        if (s.schedule.rows.empty()) return false;
+        if (s.schedule.rows.empty()) {
+            s.stepping = false;
+            return false;
+        }
         // Rows that the device samples come first.
         std::ranges::sort(s.schedule.rows, {}, [&s](const ScheduledRows& rows) {
             return std::pair(!s.running[rows.sequence]->samples_on_device(), rows.sequence);
@@ -481,6 +488,7 @@ bool BatchGenerator::step() {
     if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
+    s.stepping = false;
     return true;
 }
 

@@ -79,6 +79,7 @@ struct BatchGenerator::State {
     std::vector<DraftedRow> drafted;
     std::vector<std::int32_t> widths;  // of the drafts, by segment
     bool warm = false;                 // costs were measured
+    bool stepping = false;             // a sink is calling
     // Of the drafts that are to pay, in this round:
     bool drafting = false;        // they were allowed
     std::int32_t plain_rows = 0;  // rows without them

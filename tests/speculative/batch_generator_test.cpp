@@ -33,9 +33,11 @@ public:
     explicit CountedOps(kernels::Ops& inner) : OpsDecorator(inner) {}
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         rows.push_back(static_cast<std::int32_t>(batch.rows.size()));
+        most_logits = std::max(most_logits, static_cast<std::int32_t>(batch.logit_rows.size()));
         OpsDecorator::begin(workspace, batch);
     }
     std::vector<std::int32_t> rows;
+    std::int32_t most_logits = 0;
 };
 
 BatchRequest request(std::int32_t max_tokens, std::uint64_t seed = 0) {
@@ -510,6 +512,12 @@ speculative::BatchParts drafting_parts(std::int32_t sequences, std::int32_t draf
     return parts;
 }
 
+// A clock by which every forward takes as long, whatever its rows: further rows are free.
+speculative::Now free_rows() {
+    static double clock;
+    return [] { return clock += 1.0; };
+}
+
 BatchRequest greedy(std::int32_t max_tokens) {
     BatchRequest made = request(max_tokens);
     made.chain = temperature_chain(0.0);
@@ -629,10 +637,7 @@ TEST(BatchGenerator, DraftsWhatPaysFromBothSources) {
     speculative::BatchParts parts = drafting_parts(2, 4);
     parts.speculation = {.mode = core::SpeculationMode::automatic};
     parts.draft = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), for_sequences(2));
-    // A clock by which every forward takes as long, whatever its rows: further rows are free.
-    static double clock;
-    clock = 0.0;
-    parts.now = [] { return clock += 1.0; };
+    parts.now = free_rows();
     BatchGenerator batch(std::move(parts));
     Recorder first, second;
     BatchRequest predicted = greedy(48);
@@ -650,13 +655,11 @@ TEST(BatchGenerator, DraftsWhatPaysFromBothSources) {
 // Each text is drafted for as its request says, whatever the batch does by itself and the others want.
 TEST(BatchGenerator, EachTextIsDraftedForAsItsRequestSays) {
     const std::vector<std::int32_t> answer = greedy_alone(48);
-    static double clock;  // by which further rows are free
     for (const core::SpeculationMode of_batch :
          {core::SpeculationMode::off, core::SpeculationMode::fixed, core::SpeculationMode::automatic}) {
-        clock = 0.0;
         speculative::BatchParts parts = drafting_parts(4, 2);
         parts.speculation.mode = of_batch;
-        parts.now = [] { return clock += 1.0; };
+        parts.now = free_rows();
         BatchGenerator batch(std::move(parts));
         Recorder plain, told, paying, unsaid;
         const auto predicted = [&](std::optional<speculative::SpeculationOptions> speculation) {
@@ -680,6 +683,28 @@ TEST(BatchGenerator, EachTextIsDraftedForAsItsRequestSays) {
         EXPECT_EQ(unsaid.result.speculation.drafted > 0, of_batch != core::SpeculationMode::off);
         EXPECT_TRUE(no_page_is_lost(batch));
     }
+}
+
+// A device samples as many rows as it has slots: no more are drafted where further rows seem to be free.
+TEST(BatchGenerator, DraftsNoMoreThanTheDeviceSamples) {
+    const std::vector<std::int32_t> answer = greedy_alone(24);
+    CountedOps counted(fast_backend().ops());
+    core::ContextOptions options = for_sequences(12);
+    options.decode_rows = 128;
+    speculative::BatchParts parts =
+        batch_parts(options, core::Model::load(core::ModelSource::open(bundled_path("target")), counted));
+    parts.now = free_rows();
+    BatchGenerator batch(std::move(parts));
+    std::deque<Recorder> sinks(12);
+    for (Recorder& sink : sinks) {
+        BatchRequest made = greedy(24);
+        made.prediction = answer;
+        made.speculation = automatic();
+        batch.add(std::move(made), sink);
+    }
+    run(batch);
+    for (const Recorder& sink : sinks) EXPECT_EQ(sink.tokens, answer);
+    EXPECT_EQ(counted.most_logits > kernels::kTokenSlots, !counted.asynchronous());
 }
 
 // A prediction is drafted from where the batch has no other source.
