@@ -115,7 +115,7 @@ TEST_P(PackedOnDevice, ProductsEqualPlainOnes) {
     }
 }
 
-// Gate and up interleave, with factors of their own, behind a norm.
+// Gate and up interleave, with factors of their own, after a norm.
 TEST_P(PackedOnDevice, GateAndUpShareAPanel) {
     const Packed gate(wide(256), 100, random_);
     Packed up(wide(256), 100, random_);

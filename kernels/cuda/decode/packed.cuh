@@ -4,7 +4,7 @@
 // Blocks:   a panel's blocks have the codes and the size of their run (weights/packed_format.h). Warp w has blocks w,
 //           16 + w, 32 + w .. of a part of K, as with Q4_0.
 // Ring:     slots have kPackedSlotBytes. A chunk is as many blocks as fit, a multiple of 16, and ends with its run.
-// Kinds:    a warp chooses the code of each block anew, by a jump that all its lanes take. So nothing is unrolled over
+// Kinds:    a warp chooses the code of each block again, by a jump that all its lanes take. So nothing is unrolled over
 //           the slice, and activations lie in shared memory, of each warp [row][group of 32 inputs][q][step] as rows 8
 //           to 15 do elsewhere, then the sums of each 16 inputs, [16 inputs][8 rows] float32.
 // Order:    inputs that have one are gathered where they become float16.
@@ -18,7 +18,7 @@
 
 namespace foresay::kernels::cuda {
 
-// A copy of a matrix's header in shared memory: reads of the device's memory queue behind the weights.
+// A copy of a matrix's header in shared memory: reads of the device's memory queue after the weights.
 class SharedHeader {
 public:
     explicit __device__ SharedHeader(std::uint32_t address) : address_(address) {}

@@ -14,7 +14,7 @@ inline constexpr int kPackedRowBytes = upper_row_bytes(QuantType::q4_0);  // of 
 inline constexpr int kPackedSumBytes = kPackedSlice / 16 * kPackedRows * 4;
 static_assert(kPackedWarps == gemv_warps(QuantType::q4_0));
 // What a warp needs of shared memory: its slice of the rows, sums of that, and the header of the matrix. The producer
-// has a copy of the header behind the last warp's.
+// has a copy of the header after the last warp's.
 constexpr int packed_operand_bytes(int rows) {
     return rows * kPackedRowBytes + kPackedSumBytes + static_cast<int>(sizeof(PackedHeader));
 }

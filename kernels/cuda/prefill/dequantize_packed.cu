@@ -76,7 +76,7 @@ __device__ __forceinline__ void weights_of_block(const GlobalBlock& block, const
 
 // The panels of a launch, from `first` on.
 struct PackedPart {
-    const std::uint8_t* data;  // of the part: the header, and the panels behind it
+    const std::uint8_t* data;  // of the part: the header, and the panels after it
     std::int64_t first;
     std::int32_t blocks;  // of a panel
 };
