@@ -30,10 +30,14 @@ ScaleBytes scale_bytes(ScaleForm form) {
 
 }  // namespace
 
+bool devices_keep_packed(const Packing& packing) {
+    return packing.plain != QuantType::q8_0 && packing.plain != QuantType::q6_k;
+}
+
 std::int64_t packed_panel_row_bytes(const Packing& packing, std::int64_t cols) {
     constexpr std::int64_t kMostInputs = 65536;
     constexpr int kMostRuns = 10;  // of neighbouring blocks that are alike
-    if (cols > kMostInputs) return 0;
+    if (cols > kMostInputs || !devices_keep_packed(packing)) return 0;
     const ScaleBytes scales = scale_bytes(packing.form);
     const std::int64_t groups = cols / kPackedGroup;
     std::int64_t bytes = 0, last = -1;

@@ -26,6 +26,7 @@
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/weights/packed_panels.h"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/packed_panels.h"
 #include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
@@ -319,6 +320,8 @@ void fill_packed_part(std::span<const PackSource> matrices, RowOrder order, std:
     }
 }
 
+bool stays_packed(const TensorView& view) { return view.packing != nullptr && devices_keep_packed(*view.packing); }
+
 // Neighbouring matrices of a stack that become one part.
 struct Group {
     std::size_t begin = 0, end = 0;
@@ -341,10 +344,10 @@ std::vector<Group> groups_of(std::span<const PackSource> matrices) {
         for (std::size_t begin = 0; begin < matrices.size();) {
             const TensorView& first = views[begin];
             Group group{begin, begin + 1, std::nullopt};
-            const bool packed = first.packing != nullptr && (orders || first.packing->order.empty());
+            const bool packed = stays_packed(first) && (orders || first.packing->order.empty());
             const auto joins = [&](const TensorView& view) {
                 if (!packed) return kept_type(view) == kept_type(first);
-                return view.packing != nullptr && share_panels(*view.packing, *first.packing) &&
+                return stays_packed(view) && share_panels(*view.packing, *first.packing) &&
                        view.packing->factor == first.packing->factor;
             };
             while (group.end < matrices.size() && joins(views[group.end])) ++group.end;
@@ -415,8 +418,7 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
         const TensorView views[] = {matrices[0].view, matrices[1].view};
-        if (views[0].packing != nullptr && views[1].packing != nullptr &&
-            share_panels(*views[0].packing, *views[1].packing)) {
+        if (stays_packed(views[0]) && stays_packed(views[1]) && share_panels(*views[0].packing, *views[1].packing)) {
             if (const std::optional<PackedLayout> layout = packed_layout(views, true)) {
                 Part& part = parts_.emplace_back(make_packed_part(*layout, 0, rows_));
                 fill_packed_part(matrices, order, inputs_, *layout, part);
