@@ -132,6 +132,7 @@ private:
     std::string_view call_test(Entry& entry, std::span<const std::int32_t> ids, std::vector<std::uint8_t>& keep);
     bool test_list(Entry& entry);  // the candidates are a list
     bool test_ids();               // the pending stages, about asked_ids_; those that fail leave the row
+    bool has_dropped() const;
     bool test_best(std::int32_t count);
     bool test_all();
     bool test_winner(kernels::SampledToken& sampled);

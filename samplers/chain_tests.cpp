@@ -135,13 +135,17 @@ bool ChainStages::none_left() {
     return true;
 }
 
+bool ChainStages::has_dropped() const {
+    return std::ranges::any_of(dropped_, [](const Dropped& one) { return one.by != 0; });
+}
+
 // Leaves a row whose `count` best candidates may all follow.
 bool ChainStages::test_best(std::int32_t count) {
     if (pending_.empty()) return true;
     bool first = true;
     for (std::int32_t depth = count; !pending_.empty();) {
         const kernels::Candidates best = scratch_.peek(std::min(count, vocabulary_->size()));
-        if (best.count == 0 && std::ranges::none_of(dropped_, [](const Dropped& one) { return one.by != 0; })) break;
+        if (best.count == 0 && !has_dropped()) break;
         if (best.count == 0) {
             if (!none_left()) return false;
             continue;
@@ -192,7 +196,7 @@ bool ChainStages::test_winner(kernels::SampledToken& sampled) {
     for (int round = 0; !pending_.empty(); ++round) {
         sampled = scratch_.sample(key(), greedy_);
         if (sampled.token < 0) {
-            if (std::ranges::none_of(dropped_, [](const Dropped& one) { return one.by != 0; })) break;
+            if (!has_dropped()) break;
             if (!none_left()) return false;
             continue;
         }

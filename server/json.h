@@ -49,6 +49,8 @@ public:
     bool is_list() const { return is(Kind::list); }
     bool is_object() const { return is(Kind::object); }
     bool is_number() const { return is(Kind::integer) || is(Kind::real); }
+    bool is_true() const { return is(Kind::boolean) && boolean(); }
+    bool is_false() const { return is(Kind::boolean) && !boolean(); }
 
     // Of the kind that the caller has checked.
     bool boolean() const { return std::get<bool>(data_); }

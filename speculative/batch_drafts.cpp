@@ -4,6 +4,7 @@
 
 #include "speculative/batch_state.h"
 #include "speculative/draft_gain.h"
+#include "speculative/forward_times.h"
 
 namespace foresay::speculative {
 
@@ -12,26 +13,7 @@ void BatchGenerator::State::warm_up() {
     if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
     if (model) model->warm_up();
     constexpr double kBudgetMs = 150.0;
-    const core::SequenceId id = cache().create();
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(costs.widest()));
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(target().model().config().shape.vocab));
-    }
-    const double start = parts.now();
-    for (std::int32_t width = 1; width <= std::min(costs.widest(), target().capacity()); width *= 2) {
-        double best = 0.0;
-        for (int repeat = -1; repeat < 2; ++repeat) {
-            const double begin = parts.now();
-            target().decode(std::span(ids).first(static_cast<std::size_t>(width)), 1, id);
-            target().wait();
-            const double ms = parts.now() - begin;
-            target().truncate(0, id);
-            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-        }
-        costs.calibrate(width, best);
-        if (parts.now() - start > kBudgetMs) break;
-    }
-    cache().drop(id);
+    time_forwards(target(), costs, kBudgetMs, parts.now);
 }
 
 void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {

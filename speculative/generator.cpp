@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "speculative/accept.h"
 #include "speculative/failures.h"
+#include "speculative/forward_times.h"
 #include "speculative/generator_state.h"
 #include "speculative/mode_name.h"
 
@@ -35,11 +36,7 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
     }
     constexpr double kDeviceForwards = 80.0;  // budget in plain steps
     const double start = now();
-    // Different tokens, because rows of a mixture of experts that are alike would choose the same experts.
-    std::vector<std::int32_t> tokens;
-    for (std::int32_t i = 0; i < CostModel::kMaxWidth; ++i) {
-        tokens.push_back(static_cast<std::int32_t>(i * 7919LL % target.model().config().shape.vocab));
-    }
+    const std::vector<std::int32_t> tokens = timed_tokens(target, CostModel::kMaxWidth);
     const auto bytes = [&](std::int32_t width) { return target.model().bytes_per_forward(width); };
     double single = 0.0;  // of width 1
     std::size_t measured = 0;

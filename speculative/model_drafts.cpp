@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "speculative/forward_times.h"
+
 namespace foresay::speculative {
 namespace {
 
@@ -26,23 +28,7 @@ ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std
 
 void ModelDrafts::warm_up() {
     constexpr double kBudgetMs = 60.0;
-    const core::SequenceId id = context_->cache().create();
-    const std::vector<std::int32_t> ids(static_cast<std::size_t>(costs_.widest()), 0);
-    const double start = now_();
-    for (std::int32_t width = 1; width <= std::min(costs_.widest(), context_->capacity()); width *= 2) {
-        double best = 0.0;
-        for (int repeat = -1; repeat < 2; ++repeat) {
-            const double begin = now_();
-            context_->decode(std::span(ids).first(static_cast<std::size_t>(width)), 1, id);
-            context_->wait();
-            const double ms = now_() - begin;
-            context_->truncate(0, id);
-            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-        }
-        costs_.calibrate(width, best);
-        if (now_() - start > kBudgetMs) break;
-    }
-    context_->cache().drop(id);
+    time_forwards(*context_, costs_, kBudgetMs, now_);
 }
 
 double ModelDrafts::step_ms(std::int32_t texts) const {

@@ -192,7 +192,7 @@ Conversation read_messages(const Json& body) {
             if (tool.text("name").empty())
                 throw ApiError(Problem::invalid, "'" + place + ".name' is missing", "missing_required_parameter",
                                place + ".name");
-            const bool strict = tool["strict"].is(Json::Kind::boolean) && tool["strict"].boolean();
+            const bool strict = tool["strict"].is_true();
             out.tools.push_back(
                 {tool.text("name"), tool.text("description"), tool["input_schema"], strict, place + ".input_schema"});
         }
@@ -202,7 +202,7 @@ Conversation read_messages(const Json& body) {
     if (choice == "any") require_call(out, "", "tool_choice.type");
     if (choice == "tool") require_call(out, body["tool_choice"].text("name"), "tool_choice.name");
     const Json& alone = body["tool_choice"]["disable_parallel_tool_use"];
-    out.one_call = alone.is(Json::Kind::boolean) && alone.boolean();
+    out.one_call = alone.is_true();
     const std::string& thinking = body["thinking"].text("type");
     if (thinking == "enabled") out.reasoning = "on";
     if (thinking == "disabled") out.reasoning = "off";
@@ -402,9 +402,8 @@ void messages(Call& call) {
     read_format(body["output_config"]["format"], "output_config.format", wanted);
     wanted.prompts.push_back(prompt_of(body));
     const Json& single = body["tool_choice"]["disable_parallel_tool_use"];
-    const bool stream = body["stream"].is(Json::Kind::boolean) && body["stream"].boolean();
-    auto writer =
-        std::make_shared<MessagesWriter>(call.exchange, stream, single.is(Json::Kind::boolean) && single.boolean());
+    const bool stream = body["stream"].is_true();
+    auto writer = std::make_shared<MessagesWriter>(call.exchange, stream, single.is_true());
     writer->context_length_ = call.model.context_length();
     call.answer(std::move(wanted), std::move(writer), "messages");
 }

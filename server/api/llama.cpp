@@ -271,8 +271,6 @@ void read_generation(const Call& call, GenerationRequest& out, TextWriter::Optio
     }
 }
 
-bool wants_stream(const Json& body) { return body["stream"].is(Json::Kind::boolean) && body["stream"].boolean(); }
-
 void completion(Call& call) {
     GenerationRequest wanted;
     TextWriter::Options options;
@@ -280,7 +278,8 @@ void completion(Call& call) {
     wanted.prompts = read_prompts(call.body["prompt"], "prompt");
     options.several = wanted.prompts.size() > 1;
     call.answer(std::move(wanted),
-                std::make_shared<TextWriter>(call.exchange, wants_stream(call.body), std::move(options)), "completion");
+                std::make_shared<TextWriter>(call.exchange, call.body["stream"].is_true(), std::move(options)),
+                "completion");
 }
 
 void infill(Call& call) {
@@ -297,8 +296,8 @@ void infill(Call& call) {
                 {extra.text("filename").empty() ? "file" : extra.text("filename"), extra.text("text")});
     }
     wanted.prompts.push_back(std::move(prompt));
-    call.answer(std::move(wanted), std::make_shared<TextWriter>(call.exchange, wants_stream(body), std::move(options)),
-                "infill");
+    call.answer(std::move(wanted),
+                std::make_shared<TextWriter>(call.exchange, body["stream"].is_true(), std::move(options)), "infill");
 }
 
 Json list_of(std::span<const std::int32_t> tokens) {

@@ -214,7 +214,7 @@ void read_options(const Call& call, GenerationRequest& out) {
                           "'format' is '" + call.body.text("format") + "', but must be json or a JSON Schema");
     }
     const Json& logprobs = call.body["logprobs"];
-    if (logprobs.is(Json::Kind::boolean) && logprobs.boolean())
+    if (logprobs.is_true())
         throw ApiError(Problem::invalid, "'logprobs' is not supported here; /v1/chat/completions has them",
                        "unsupported_value", "logprobs");
     if (!options.is_object()) return;
@@ -304,7 +304,7 @@ void generate(Call& call) {
     read_options(call, wanted);
     Prompt prompt;
     prompt.param = "prompt";
-    const bool raw = body["raw"].is(Json::Kind::boolean) && body["raw"].boolean();
+    const bool raw = body["raw"].is_true();
     if (!body.text("suffix").empty()) {
         if (!call.model.fills())
             throw wrong_value("suffix", "'suffix' needs a model that knows holes, and this one does not");

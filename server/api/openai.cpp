@@ -27,15 +27,14 @@ void read_common(const Json& body, const Shape& shape, const ServedModel& model,
     if (body.has("cache_prompt")) out.reuse = body["cache_prompt"].boolean();
 }
 
-bool wants_stream(const Json& body) { return body["stream"].is(Json::Kind::boolean) && body["stream"].boolean(); }
 bool wants_usage(const Json& body) {
     const Json& usage = body["stream_options"]["include_usage"];
-    return usage.is(Json::Kind::boolean) && usage.boolean();
+    return usage.is_true();
 }
 
 bool explains(const Json& body) {
     const Json& explain = body["foresay"]["explain"];
-    return explain.is(Json::Kind::boolean) && explain.boolean();
+    return explain.is_true();
 }
 
 // ------------------------------------------------------------------------------------------------------------ routes
@@ -45,7 +44,7 @@ void chat(Call& call) {
     check_common(body);
     GenerationRequest wanted;
     read_common(body, chat_shape(), call.model, wanted);
-    const bool logprobs = body["logprobs"].is(Json::Kind::boolean) && body["logprobs"].boolean();
+    const bool logprobs = body["logprobs"].is_true();
     if (body.has("top_logprobs") && !logprobs)
         throw wrong_value("top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (logprobs) wanted.alternatives = body.has("top_logprobs") ? static_cast<int>(body["top_logprobs"].number()) : 0;
@@ -60,7 +59,7 @@ void chat(Call& call) {
                                 .logprobs = logprobs,
                                 .explain = explains(body),
                                 .all_calls = parallel.is_null() || parallel.boolean()};
-    call.answer(std::move(wanted), make_chat_writer(call.exchange, wants_stream(body), options), "chat");
+    call.answer(std::move(wanted), make_chat_writer(call.exchange, body["stream"].is_true(), options), "chat");
 }
 
 void completions(Call& call) {
@@ -84,8 +83,8 @@ void completions(Call& call) {
         throw wrong_value("n", "64 texts at most, of all prompts together");
     const OpenAiOptions options{
         .usage = wants_usage(body), .logprobs = body.has("logprobs"), .explain = explains(body), .all_calls = true};
-    const bool echo = body["echo"].is(Json::Kind::boolean) && body["echo"].boolean();
-    call.answer(std::move(wanted), make_completion_writer(call.exchange, wants_stream(body), options, echo),
+    const bool echo = body["echo"].is_true();
+    call.answer(std::move(wanted), make_completion_writer(call.exchange, body["stream"].is_true(), options, echo),
                 "completions");
 }
 
@@ -103,7 +102,7 @@ void fim(Call& call) {
     prompt.hole = Hole{body.text("prompt"), body.text("suffix"), {}};
     wanted.prompts.push_back(std::move(prompt));
     const OpenAiOptions options{.usage = true, .logprobs = false, .explain = false, .all_calls = true};
-    call.answer(std::move(wanted), make_chat_writer(call.exchange, wants_stream(body), options), "fim");
+    call.answer(std::move(wanted), make_chat_writer(call.exchange, body["stream"].is_true(), options), "fim");
 }
 
 Json model_entry(const Call& call) {
@@ -261,7 +260,7 @@ Conversation read_conversation(const Json& body) {
 
 void read_tool_choice(const Json& body, Conversation& conversation) {
     const Json& parallel = body["parallel_tool_calls"];
-    conversation.one_call = parallel.is(Json::Kind::boolean) && !parallel.boolean();
+    conversation.one_call = parallel.is_false();
     for (const char* name : {"tool_choice", "function_call"}) {
         const Json& choice = body[name];
         if (choice.is_null()) continue;

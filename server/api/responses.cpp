@@ -187,7 +187,7 @@ public:
     ResponsesWriter(std::shared_ptr<Exchange> exchange, bool stream, Json request)
         : AnswerWriter(std::move(exchange), stream), request_(std::move(request)) {
         const Json& parallel = request_["parallel_tool_calls"];
-        one_call_ = parallel.is(Json::Kind::boolean) && !parallel.boolean();
+        one_call_ = parallel.is_false();
     }
 
 protected:
@@ -382,8 +382,7 @@ Prompt prompt_of(const Json& body) {
 
 void responses(Call& call) {
     const Json& body = call.body;
-    const auto is_true = [&](const char* name) { return body[name].is(Json::Kind::boolean) && body[name].boolean(); };
-    if (is_true("background"))
+    if (body["background"].is_true())
         throw ApiError(Problem::invalid, "'background' is not supported: nothing is stored", "unsupported_value",
                        "background");
     GenerationRequest wanted;
@@ -392,7 +391,7 @@ void responses(Call& call) {
     if (body.has("max_output_tokens"))
         wanted.max_tokens = static_cast<std::int64_t>(body["max_output_tokens"].number());
     wanted.prompts.push_back(prompt_of(body));
-    call.answer(std::move(wanted), std::make_shared<ResponsesWriter>(call.exchange, is_true("stream"), body),
+    call.answer(std::move(wanted), std::make_shared<ResponsesWriter>(call.exchange, body["stream"].is_true(), body),
                 "responses");
 }
 

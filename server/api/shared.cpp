@@ -262,7 +262,7 @@ void read_logit_bias(const Json& bias, const ServedModel& model, GenerationReque
         values.push_back(value);
     };
     const auto number = [](const Json& value) {
-        if (value.is(Json::Kind::boolean) && !value.boolean()) return -100.0;
+        if (value.is_false()) return -100.0;
         if (!value.is_number()) throw wrong_type("logit_bias", "a bias of 'logit_bias' must be a number");
         return value.number();
     };
@@ -404,8 +404,8 @@ std::vector<Tool> read_tools(const Json& tools, const std::string& path) {
         const Json& function = nested ? item["function"] : item;
         const std::string inner = nested ? place + ".function" : place;
         const Json& strict = function["strict"];
-        Tool tool{function.text("name"), function.text("description"), function["parameters"],
-                  strict.is(Json::Kind::boolean) && strict.boolean(), inner + ".parameters"};
+        Tool tool{function.text("name"), function.text("description"), function["parameters"], strict.is_true(),
+                  inner + ".parameters"};
         if (tool.name.empty())
             throw ApiError(Problem::invalid, "'" + inner + ".name' is missing", "missing_required_parameter",
                            inner + ".name");

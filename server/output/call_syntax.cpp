@@ -253,6 +253,17 @@ CallAttempt parse_bare(string_view text, const std::vector<Tool>& tools, bool en
     return complete(cursor.at(), {call});
 }
 
+// The call ends with the object of its arguments.
+CallAttempt end_with_arguments(Cursor& cursor, ToolCall& call) {
+    cursor.skip_blanks();
+    string_view object;
+    if (!cursor.take_object(object)) return cursor.fail();
+    Json json;
+    if (!try_parse_json(object, json)) return kNone;
+    call.arguments = object;
+    return complete(cursor.at(), {call});
+}
+
 // ----------------------------------------------------------------------------------------------------------- mistral
 
 CallAttempt parse_mistral(string_view text, bool end) {
@@ -288,13 +299,7 @@ CallAttempt parse_mistral(string_view text, bool end) {
     }
     cursor.take("[ARGS]");
     if (cursor.fail().status == Status::partial && (cursor.done() || cursor.now() == '[')) return partial();
-    cursor.skip_blanks();
-    string_view object;
-    if (!cursor.take_object(object)) return cursor.fail();
-    Json json;
-    if (!try_parse_json(object, json)) return kNone;
-    call.arguments = object;
-    return complete(cursor.at(), {call});
+    return end_with_arguments(cursor, call);
 }
 
 // ----------------------------------------------------------------------------------------------------------- harmony
@@ -311,13 +316,7 @@ CallAttempt parse_harmony(string_view text, bool end) {
     if (name.starts_with("functions.")) name.remove_prefix(10);
     if (name.empty()) return kNone;
     call.name = name;
-    cursor.skip_blanks();
-    string_view object;
-    if (!cursor.take_object(object)) return cursor.fail();
-    Json json;
-    if (!try_parse_json(object, json)) return kNone;
-    call.arguments = object;
-    return complete(cursor.at(), {call});
+    return end_with_arguments(cursor, call);
 }
 
 // ---------------------------------------------------------------------------------------------------------- deepseek

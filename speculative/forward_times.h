@@ -1,0 +1,24 @@
+// speculative/forward_times.h: measures what decode rows cost, before the first token of a text.
+//
+// Threads:  the one that uses the context.
+// Cost:     the forwards, within the budget; allocates.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/models/context.h"
+#include "speculative/clock.h"
+#include "speculative/cost_model.h"
+
+namespace foresay::speculative {
+
+// Tokens to time a forward with. They differ, because rows of a mixture of experts that are alike would choose the same
+// experts.
+std::vector<std::int32_t> timed_tokens(const core::Context& context, std::int32_t count);
+
+// Calibrates 1, 2, 4, ... rows, up to the widest of `costs`, until `budget_ms` is used up: the better of two forwards
+// of each, on a sequence of its own.
+void time_forwards(core::Context& context, CostModel& costs, double budget_ms, Now now);
+
+}  // namespace foresay::speculative
