@@ -438,7 +438,6 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
     const float unit = kCodeUnit<kKind> * matrix.factor;
     uint4 table = {};
     if constexpr (is_table(kKind)) table = matrix.header.table();
-    const float zero[4] = {};
     // sums += m times the sum of the activations.
     const auto add_minimum = [&](float(&to)[4], float m0, float m1, float2 of) {
         to[0] = fmaf(m0, of.x, to[0]);
@@ -446,13 +445,14 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
         to[2] = fmaf(m1, of.x, to[2]);
         if (!kOneRow) to[3] = fmaf(m1, of.y, to[3]);
     };
+    // What products begin with: minus the middle of the codes, times the sum of the activations.
+    const float middle = (is_table(kKind) ? -128.0f : -run.zero) / kCodeUnit<kKind>;
+    const auto begins = [&](float(&begin)[4], float2 of) {
+        if (kKind == CodeKind::halves2 || kKind == CodeKind::e4m3) return;  // those have none
+        begin[0] = begin[2] = middle * of.x;
+        begin[1] = begin[3] = kOneRow ? 0.0f : middle * of.y;
+    };
     if constexpr (has_halves(kKind)) {
-        float2 of[4];
-        uint4 x[2];
-#pragma unroll
-        for (int u = 0; u < 4; ++u) of[u] = in.sums(2 * first + u);
-#pragma unroll
-        for (int g = 0; g < 2; ++g) x[g] = in.operand(first + g);
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
             float s[2][4], m[2][4];
@@ -461,47 +461,58 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
             for (int g = 0; g < 2; ++g) {
                 std::uint32_t p[2][4];
                 load_pairs<kKind>(block, t, g, lane, table, p);
+                const uint4 x = in.operand(first + g);
 #pragma unroll
                 for (int step = 0; step < 2; ++step) {
                     const int u = 2 * g + step;
-                    float d[4];
+                    const float2 of = in.sums(2 * first + u);
+                    float d[4], begin[4] = {};
+                    begins(begin, of);
                     mma(d, p[0][2 * step], p[1][2 * step], p[0][2 * step + 1], p[1][2 * step + 1],
-                        step == 0 ? x[g].x : x[g].z, step == 0 ? x[g].y : x[g].w, zero);
+                        step == 0 ? x.x : x.z, step == 0 ? x.y : x.w, begin);
                     add_scaled<kOneRow>(sums[t][0], d, s[0][u] * unit, s[1][u] * unit);
-                    // Tables have their numbers plus 128.
-                    const float m0 = is_table(kKind) ? -128.0f * s[0][u] : m[0][u],
-                                m1 = is_table(kKind) ? -128.0f * s[1][u] : m[1][u];
-                    add_minimum(sums[t][0], m0 * matrix.factor, m1 * matrix.factor, of[u]);
+                    if constexpr (!is_table(kKind)) {
+                        add_minimum(sums[t][0], m[0][u] * matrix.factor, m[1][u] * matrix.factor, of);
+                    }
                 }
             }
         }
     } else {
-        // Codes have the middle `zero` where that is the run's: it is taken off in the sums that the products begin
-        // with.
-        const float middle = -run.zero / kCodeUnit<kKind>;
         const bool pair = matrix.scales == PanelScales::f16_pair || matrix.scales == PanelScales::f32_pair;
+        float s[4], m[4];
 #pragma unroll
         for (int g = 0; g < 2; ++g) {
-            float s[4], m[4];
-            load_group_scales(block, matrix.scales, kScales + (g == 1 && run.apart ? scale_bytes(matrix.scales) : 0),
-                              lane, s, m);
+            if (g == 0 || run.apart) {
+                load_group_scales(block, matrix.scales, kScales + (g == 1 ? scale_bytes(matrix.scales) : 0), lane, s,
+                                  m);
+                if (kKind != CodeKind::e4m3 && pair) {
+                    if (matrix.minimum_is_zero) {
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) m[i] *= -s[i];
+                    }
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) m[i] *= matrix.factor;
+                }
+#pragma unroll
+                for (int i = 0; i < 4; ++i) s[i] *= unit;
+            }
             const uint4 x = in.operand(first + g);
-            const float2 low = in.sums(2 * (first + g)), high = in.sums(2 * (first + g) + 1);
-            const float2 of = {low.x + high.x, low.y + high.y};
-            const float begin[4] = {middle * of.x, middle * of.y, middle * of.x, middle * of.y};
+            float2 of = {};
+            float begin[4] = {};
+            if constexpr (kKind != CodeKind::e4m3) {
+                const float2 low = in.sums(2 * (first + g)), high = in.sums(2 * (first + g) + 1);
+                of = {low.x + high.x, kOneRow ? 0.0f : low.y + high.y};
+                begins(begin, of);
+            }
 #pragma unroll
             for (int t = 0; t < 2; ++t) {
                 std::uint32_t p[2][4];
                 load_pairs<kKind>(block, t, g, lane, table, p);
                 float d[4];
-                mma(d, p[0][0], p[1][0], p[0][1], p[1][1], x.x, x.y, kKind == CodeKind::e4m3 ? zero : begin);
+                mma(d, p[0][0], p[1][0], p[0][1], p[1][1], x.x, x.y, begin);
                 mma(d, p[0][2], p[1][2], p[0][3], p[1][3], x.z, x.w, d);
-                add_scaled<kOneRow>(sums[t][0], d, s[2 * t] * unit, s[2 * t + 1] * unit);
-                if (kKind != CodeKind::e4m3 && pair) {
-                    const float m0 = matrix.minimum_is_zero ? -(s[2 * t] * m[2 * t]) : m[2 * t],
-                                m1 = matrix.minimum_is_zero ? -(s[2 * t + 1] * m[2 * t + 1]) : m[2 * t + 1];
-                    add_minimum(sums[t][0], m0 * matrix.factor, m1 * matrix.factor, of);
-                }
+                add_scaled<kOneRow>(sums[t][0], d, s[2 * t], s[2 * t + 1]);
+                if (kKind != CodeKind::e4m3 && pair) add_minimum(sums[t][0], m[2 * t], m[2 * t + 1], of);
             }
         }
     }
@@ -510,9 +521,12 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
 // A warp's slice of one panel: adds weights times activations to `sums`.
 template <bool kOneRow, class Stream>
 __device__ __forceinline__ void multiply_packed_slice(Stream& ring, const PackedOperand& in, const PackedMatrix& matrix,
-                                                      int first, int count, float (&sums)[2][1][4]) {
-    int number = matrix.header.run_of(0, first);
-    PackedRun run = matrix.header.run(number);
+                                                      int first, int count, int& number, PackedRun& run,
+                                                      float (&sums)[2][1][4]) {
+    if (first < run.first) {  // the panel before ended in another run
+        number = matrix.header.run_of(0, first);
+        run = matrix.header.run(number);
+    }
 #pragma unroll 1
     for (int begin = 0; begin < count;) {
         if (first + begin >= run.end) {
@@ -559,11 +573,13 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
     const SharedHeader header = in.header();
     const PackedMatrix matrix{header, header.scales(), header.minimum_is_zero(), header.factor(thread_index() / 4)};
     int panels = share.panel_end - share.panel_begin;
+    int number = header.run_of(0, share.first);
+    PackedRun run = header.run(number);
     const auto multiply_panels = [&](auto one_row) {
 #pragma unroll 1
         for (; panels > 0; --panels) {
             float sums[2][NT][4] = {};
-            multiply_packed_slice<one_row>(ring, in, matrix, share.first, share.count, sums);
+            multiply_packed_slice<one_row>(ring, in, matrix, share.first, share.count, number, run, sums);
             store_sums<one_row>(sums, panel_sums, args.rows, plan, shared);
             panel_sums.hand_over();
             panel_sums.next();
