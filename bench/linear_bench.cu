@@ -5,12 +5,13 @@
 //   L2 linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for
 //   them linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
 //
-// SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0. Weights are synthetic.
+// SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0, one of the packings of kPackings
+// below, or q4_k_m, whose v and down are Q6_K in every second layer. Weights are synthetic.
 //
 // Options after that, as key=value: overlap (0 or 1: whether kernels start before their predecessor has ended), fused
 // (0: a launch per op; 1: one from attention to attention; 2: one for all layers, without attention). A lone / begins
 // another set of options, so that variants can be compared within one process; mixed=0 has the decode kernel take more
-// than 16 rows, too.
+// than 16 rows, too; prompt=1: rows of a prompt, without the LM head.
 //
 // Attention is replaced by a kernel that only waits and copies. Every time is the median of replays of a graph. The
 // percentage after a time is the rate at which weights were read, of the bandwidth that `read` measures.
@@ -31,6 +32,7 @@
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/linear.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay {
 namespace {
@@ -109,9 +111,74 @@ double read_bandwidth(const cuda::Stream& stream, bool print) {
     return best;
 }
 
+// Packed rows as formats of files have them: the bits of groups of 32, and how many groups share a head.
+struct NamedPacking {
+    const char* name;
+    kernels::ScaleForm form;
+    std::vector<int> bits;  // shares of the inputs, each as large as the others
+    int heads = 1;
+    bool ordered = false;
+};
+const std::vector<NamedPacking>& packings() {
+    using F = kernels::ScaleForm;
+    static const std::vector<NamedPacking> list = {
+        {"q4_1", F::f16_minimum, {4}},
+        {"q5_1", F::f16_minimum, {5}},
+        {"q2_k", F::k_minimum, {2}, 8},
+        {"iq4_xs", F::k_table, {4}, 8},
+        {"iq2", F::k_table, {3}, 8},
+        {"nvfp4", F::f32_table, {4}},
+        {"fp8", F::e4m3, {8}, 4},
+        {"awq", F::f16_minimum, {4}, 4},
+        {"gptq_order", F::f16_zero, {4}, 4, true},
+        {"gptq3", F::f16_zero, {3}, 4, true},
+        {"mlx4", F::f32_minimum, {4}, 2},
+        {"mlx6", F::f32_minimum, {6}, 2},
+        {"int8", F::f32_zero, {8}, 4},
+        // Of 32 groups 1 has 8 bits, 2 have 6, 2 have 5, 19 have 4, 8 have 3.
+        {"exl2",
+         F::f16_zero,
+         {8, 6, 6, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3},
+         4,
+         true},
+        {"exl2_head", F::f16_zero, {8, 6, 6, 6, 6, 6, 6, 6}, 4, true},
+    };
+    return list;
+}
+
+// What weights are made of.
+struct Encoding {
+    QuantType type = QuantType::f32;
+    const NamedPacking* packing = nullptr;
+};
+
+// A packing of `cols` inputs; kept for the life of the program.
+const kernels::Packing* packing_of(const NamedPacking& named, std::int64_t cols) {
+    static std::map<std::pair<std::string, std::int64_t>, kernels::Packing> made;
+    const auto [entry, is_new] = made.try_emplace({named.name, cols});
+    kernels::Packing& packing = entry->second;
+    if (!is_new) return &packing;
+    packing.form = named.form;
+    const auto groups = static_cast<std::size_t>(cols / kernels::kPackedGroup);
+    for (std::size_t g = 0; g < groups; ++g) {
+        const int bits = named.bits[g / 4 * 4 * named.bits.size() / groups];
+        const bool head = g % static_cast<std::size_t>(named.heads) == 0;
+        packing.kinds.push_back(static_cast<std::uint8_t>(bits | (head ? kernels::kHead : 0)));
+    }
+    for (std::size_t i = 0; i < 16; ++i) packing.table[i] = static_cast<std::int8_t>(15 * static_cast<int>(i) - 112);
+    for (std::int64_t i = 0; named.ordered && i < cols; ++i) {
+        packing.order.push_back(static_cast<std::int32_t>((i * 1013 + 7) % cols));
+    }
+    return &packing;
+}
+
 // A shape without data: Panels fills in random weights.
 TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) {
     return {quant_type, rows, cols, nullptr};
+}
+TensorView made_up(const Encoding& encoding, std::int64_t rows, std::int64_t cols) {
+    if (encoding.packing == nullptr) return made_up(encoding.type, rows, cols);
+    return {QuantType::packed, rows, cols, nullptr, packing_of(*encoding.packing, cols)};
 }
 
 // The ops of one layer, and the LM head, which Q4 models have in Q6_K.
@@ -122,7 +189,8 @@ struct Stages {
     kernels::MlpOutSpec mlp_out;
     kernels::LmHeadSpec head;
 
-    Stages(const ModelShape& s, QuantType quant_type, std::span<const float> frequencies) {
+    // `upper`: of v and down.
+    Stages(const ModelShape& s, const Encoding& quant_type, const Encoding& upper, std::span<const float> frequencies) {
         const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
                            kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
         const kernels::NormSpec norm = {made_up(QuantType::f32, 1, s.d_model), 1e-5f, false};
@@ -130,7 +198,7 @@ struct Stages {
         attention_in.norm = norm;
         attention_in.q = made_up(quant_type, q, s.d_model);
         attention_in.k = made_up(quant_type, kv, s.d_model);
-        attention_in.v = made_up(quant_type, kv, s.d_model);
+        attention_in.v = made_up(upper, kv, s.d_model);
         attention_in.rope = {kernels::RopePairs::adjacent, frequencies, 1.0f};
         attention_out.shape = s;
         attention_out.o = made_up(quant_type, s.d_model, q);
@@ -139,12 +207,17 @@ struct Stages {
         mlp_in.gate = made_up(quant_type, s.d_ff, s.d_model);
         mlp_in.up = made_up(quant_type, s.d_ff, s.d_model);
         mlp_out.shape = s;
-        mlp_out.down = made_up(quant_type, s.d_model, s.d_ff);
+        mlp_out.down = made_up(upper, s.d_model, s.d_ff);
         head.shape = s;
         head.norm = norm;
-        head.weight =
-            made_up(quant_type == QuantType::q4_0 || quant_type == QuantType::q4_k ? QuantType::q6_k : quant_type,
-                    s.vocab, s.d_model);
+        Encoding of_head = quant_type;
+        if (quant_type.type == QuantType::q4_0 || quant_type.type == QuantType::q4_k) of_head.type = QuantType::q6_k;
+        for (const NamedPacking& named : packings()) {
+            if (quant_type.packing != nullptr && std::string(quant_type.packing->name) + "_head" == named.name) {
+                of_head.packing = &named;
+            }
+        }
+        head.weight = made_up(of_head, s.vocab, s.d_model);
     }
 };
 
@@ -239,10 +312,10 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::vector
 }
 
 // One line per op of a layer, and one for the LM head.
-void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std::vector<int>& widths,
+void bench_ops(const ModelShape& s, const Encoding& quant_type, double peak, const std::vector<int>& widths,
                const std::map<std::string, int>& options) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
-    const Stages stages(s, quant_type, frequencies);
+    const Stages stages(s, quant_type, quant_type, frequencies);
     const Buffers b(s, *std::max_element(widths.begin(), widths.end()));
     bench_op<cuda::AttentionInLinear>(
         "attention_in", stages.attention_in, peak, widths, b, options,
@@ -279,17 +352,17 @@ struct Layer {
 };
 
 // One line per set of options: all layers and the LM head, at each number of rows (`widths`).
-void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const std::vector<int>& widths,
-                 const std::vector<std::map<std::string, int>>& variants) {
+void bench_chain(const ModelShape& s, const Encoding& quant_type, const Encoding& upper, double peak,
+                 const std::vector<int>& widths, const std::vector<std::map<std::string, int>>& variants) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
-    const Stages stages(s, quant_type, frequencies);
+    const Stages stages(s, quant_type, quant_type, frequencies), others(s, quant_type, upper, frequencies);
     const Buffers b(s, *std::max_element(widths.begin(), widths.end()));
     const cuda::Stream stream;
     std::vector<Layer> layers;
     layers.reserve(static_cast<std::size_t>(s.layers));
     std::int64_t bytes = 0;
     for (int i = 0; i < s.layers; ++i) {
-        layers.emplace_back(stages);
+        layers.emplace_back(i % 2 == 0 ? others : stages);
         bytes += layers.back().bytes();
     }
     const cuda::LmHeadLinear head(stages.head);
@@ -297,16 +370,15 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
     for (const auto& options : variants) {
         const int fused = option(options, "fused", 1);
         const bool overlap = option(options, "overlap", 1) != 0;
+        const bool prompt = option(options, "prompt", 0) != 0;
+        cuda::PrefillWorkspace workspace;
+        if (prompt) workspace = cuda::PrefillWorkspace(s, *std::max_element(widths.begin(), widths.end()));
         std::printf("chain ");
         for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
         for (const int rows : widths) {
-            const cuda::LinearCall call{stream,
-                                        rows,
-                                        kernels::RowClass::decode,
-                                        nullptr,
-                                        overlap,
-                                        nullptr,
-                                        option(options, "mixed", 1) != 0 ? b.mixed.scratch() : nullptr};
+            const cuda::LinearCall call{
+                stream,  rows,    prompt ? kernels::RowClass::prefill : kernels::RowClass::decode, &workspace,
+                overlap, nullptr, option(options, "mixed", 1) != 0 ? b.mixed.scratch() : nullptr};
             // The head is launched by itself: it may have another quantisation type than the layers.
             const double us = graph_microseconds(stream, 15, [&] {
                 cuda::LinearSequence sequence;
@@ -320,10 +392,11 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
                         launch_stand_in(b.q.data(), b.attended.data(), rows * s.heads * s.head_dim, overlap, stream);
                     }
                     layer.attention_out.launch(joined, {b.attended.data(), b.x.data(), nullptr});
-                    layer.mlp_in.launch(joined, {b.x.data(), b.ff.data()});
+                    layer.mlp_in.launch(joined, {b.x.data(), b.ff.data(), prompt ? &layer.mlp_out : nullptr});
                     layer.mlp_out.launch(joined, {b.ff.data(), b.x.data(), nullptr});
                 }
                 sequence.flush();
+                if (prompt) return;  // few rows of a prompt have logits
                 head.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
             });
             std::printf("| %2d rows %8.1f us %6.1f/s %4.1f%% ", rows, us, 1e6 / us,
@@ -334,10 +407,13 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
     }
 }
 
-// The type with a name of kernels/quant_type.h, such as q4_0.
-QuantType quant_type_named(const std::string& name) {
+// The type with a name of kernels/quant_type.h, such as q4_0, or a packing.
+Encoding quant_type_named(const std::string& name) {
+    for (const NamedPacking& named : packings()) {
+        if (named.name == name) return {QuantType::packed, &named};
+    }
     for (int i = 0; i < kernels::kQuantTypes; ++i) {
-        if (kernels::info(static_cast<QuantType>(i)).name == name) return static_cast<QuantType>(i);
+        if (kernels::info(static_cast<QuantType>(i)).name == name) return {static_cast<QuantType>(i)};
     }
     throw Error("no such encoding: " + name);
 }
@@ -355,7 +431,9 @@ int run(const std::vector<std::string>& args) {
         if (args[1] == named.name) shape = named.shape;
     }
     if (shape.layers == 0) throw Error("no such shape: " + args[1]);
-    const QuantType quant_type = quant_type_named(args[2]);
+    const bool mix = args[2] == "q4_k_m";
+    const Encoding quant_type = quant_type_named(mix ? "q4_k" : args[2]);
+    const Encoding upper = mix ? Encoding{QuantType::q6_k} : quant_type;
     std::vector<int> widths;
     std::vector<std::map<std::string, int>> variants(1);  // a lone "/" begins the next
     for (std::size_t i = 3; i < args.size(); ++i) {
@@ -369,13 +447,13 @@ int run(const std::vector<std::string>& args) {
         }
     }
     if (args[0] == "input") {
-        bench_input(shape, quant_type, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
+        bench_input(shape, quant_type.type, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
         return 0;
     }
     if (widths.empty()) widths = {1, 2, 4, 8, 16};
     std::printf("%s %s\n", args[1].c_str(), args[2].c_str());
     if (args[0] == "chain") {
-        bench_chain(shape, quant_type, peak, widths, variants);
+        bench_chain(shape, quant_type, upper, peak, widths, variants);
         return 0;
     }
     for (const auto& options : variants) {

@@ -22,6 +22,7 @@
 #include "core/weights/mxfp4.h"
 #include "core/weights/quote.h"
 #include "core/weights/safetensors.h"
+#include "kernels/quant/packed_panels.h"
 #include "kernels/quant/packing.h"
 
 namespace foresay::core {
@@ -73,6 +74,7 @@ public:
         const Stored stored = find(name);
         if (stored.info == nullptr) table().get(stored.name);  // throws: it is missing
         used_.insert(stored.info->name);
+        if (stays(name) || name.expert >= 0) unpacked_.insert(stored.info->name);
         if (stored.exponents != nullptr) used_.insert(stored.exponents->name);
         if (stored.matrix != nullptr) {
             for (const TensorInfo* part : stored.matrix->parts()) used_.insert(part->name);
@@ -98,17 +100,25 @@ public:
     }
     std::int64_t expanded_bytes() final {
         std::int64_t bytes = 0;
-        const auto add = [&](kernels::QuantType plain, std::int64_t values, std::int64_t packed) {
-            bytes += kernels::row_bytes(plain, values) - packed;
+        // Devices have panels for packed rows, but keep tables and experts as Packing::plain.
+        const auto add = [&](std::string_view name, const kernels::Packing& packing, kernels::QuantType plain,
+                             std::int64_t rows, std::int64_t cols, std::int64_t packed) {
+            std::int64_t row = unpacked_.contains(name) ? 0 : kernels::packed_panel_row_bytes(packing, cols);
+            if (row == 0) row = kernels::row_bytes(plain, cols);
+            bytes += rows * row - packed;
         };
         for (const auto& [name, matrix] : matrices()) {
-            if (!used_.contains(matrix->parts().front()->name) || matrix->packing() == nullptr) continue;
-            add(matrix->packing()->plain, matrix->rows() * matrix->cols(), matrix->rows() * matrix->packed_row_bytes());
+            const std::string& part = matrix->parts().front()->name;
+            if (!used_.contains(part) || matrix->packing() == nullptr) continue;
+            add(part, *matrix->packing(), matrix->packing()->plain, matrix->rows(), matrix->cols(),
+                matrix->rows() * matrix->packed_row_bytes());
         }
         for (const TensorInfo& tensor : table().list()) {
             if (!used_.contains(tensor.name) || tensor.stored == nullptr || tensor.stored->packing == nullptr) continue;
-            add(factors_of(tensor) != nullptr ? kernels::QuantType::f32 : tensor.stored->packing->plain,
-                tensor.elements(), packed_bytes(tensor));
+            const std::int64_t cols = tensor.shape.front();
+            add(tensor.name, *tensor.stored->packing,
+                factors_of(tensor) != nullptr ? kernels::QuantType::f32 : tensor.stored->packing->plain,
+                tensor.elements() / cols, cols, packed_bytes(tensor));
         }
         return bytes;
     }
@@ -423,6 +433,7 @@ private:
     }
 
     std::set<std::string, std::less<>> used_;
+    std::set<std::string, std::less<>> unpacked_;  // that devices keep as Packing::plain
     std::deque<std::vector<std::byte>> scratch_;
     std::map<std::string, std::vector<std::byte>, std::less<>> tables_;  // packed, by name
     std::deque<kernels::Packing> packings_;                              // with factors of their own

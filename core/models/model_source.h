@@ -89,7 +89,7 @@ public:
     virtual void release() {}
     // Bytes of all weights, as stored.
     virtual std::int64_t weight_bytes() = 0;
-    // What weights take in addition on a backend that keeps packed rows in float32.
+    // What weights take in addition on a device: its panels of packed rows are wider, and it unpacks some matrices.
     virtual std::int64_t expanded_bytes() { return 0; }
     // Bytes of the embedding table, as stored. Synthetic sources answer without making it.
     virtual std::int64_t embedding_bytes();

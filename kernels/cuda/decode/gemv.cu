@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/cuda/decode/activations.cuh"
+#include "kernels/cuda/decode/packed_plan.cuh"
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/quant/visit.h"
@@ -117,7 +117,9 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
 bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_budget, int least_slots, bool attends,
                   int rows, GemvPlan& plan) {
     const int warps = gemv_warps(quant_type);
-    plan.upper_rows_bytes = upper_rows_bytes(quant_type, rows);
+    const bool packed = quant_type == QuantType::packed;
+    if (packed && rows > kPackedRows) return false;
+    plan.upper_rows_bytes = packed ? packed_operand_bytes(rows) : upper_rows_bytes(quant_type, rows);
     // More buffers let the epilogue lag further; their memory is the ring's loss.
     plan.sum_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     plan.sum_buffer_mask = static_cast<std::uint32_t>(plan.sum_buffers - 1);
@@ -129,8 +131,11 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     const int row_stats_bytes = warps * 32 * 4;
     // Attention and panel sums use the same memory, in different steps.
     const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
-    const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes + 3 * 128;
-    const int slot_bytes = chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
+    const int operand_bytes = warps * plan.upper_rows_bytes + (packed ? static_cast<int>(sizeof(PackedHeader)) : 0);
+    const int fixed = kGemvHeaderBytes + operand_bytes + sums_room + row_stats_bytes + 3 * 128;
+    const int slot_bytes =
+        packed ? kPackedSlotBytes
+               : chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
     plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
     if (plan.ring_slots < std::max(1, least_slots)) return false;
     int at = kGemvHeaderBytes + plan.ring_slots * slot_bytes;
@@ -140,7 +145,7 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
         at += bytes;
         return begin;
     };
-    plan.upper_rows_at = take(warps * plan.upper_rows_bytes);
+    plan.upper_rows_at = take(operand_bytes);
     plan.sums_at = take(sums_room);
     plan.row_stats_at = take(row_stats_bytes);
     plan.shared_bytes = at;
@@ -165,6 +170,7 @@ bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t sha
 
 void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream) {
+    if (quant_type == QuantType::packed) return launch_gemv_as<QuantType::packed>(args, processors, overlap, stream);
     visit_quant_type(quant_type,
                      [&](auto q) { launch_gemv_as<decltype(q)::kQuantType>(args, processors, overlap, stream); });
 }

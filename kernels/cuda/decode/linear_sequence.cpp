@@ -30,13 +30,18 @@ using Args = GemvArgs<kManySteps>;
 
 // Where the steps of a layer come within it, in the order in which they are launched.
 struct LayerForm {
-    static constexpr int32_t kIn = 0, kAttend = 1, kOut = 2;
+    static constexpr int32_t kIn = 0;
+    int32_t ins = 1;    // steps of the projections: the parts of their stack, whose packings may differ
     bool adds = false;  // branches have post norms (or factors of the stream): sums with the stream are steps
-    int32_t add_out() const { return kOut + 1; }
-    int32_t mlp_in() const { return adds ? 4 : 3; }
+    int32_t attend() const { return ins; }
+    int32_t out() const { return ins + 1; }
+    int32_t add_out() const { return out() + 1; }
+    int32_t mlp_in() const { return out() + (adds ? 2 : 1); }
     int32_t mlp_out() const { return mlp_in() + 1; }
     int32_t add_mlp() const { return mlp_out() + 1; }
-    int32_t steps() const { return adds ? 7 : 5; }
+    int32_t steps() const { return mlp_out() + (adds ? 2 : 1); }
+    // Ops that flagged layers have, besides those of attention.
+    int32_t ops() const { return 2 * ins + (adds ? 7 : 5); }
 };
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
@@ -56,10 +61,11 @@ bool is_matrix(const GemvOp& op, Epilogue kind) {
 }
 
 // Projections may leave it to the attention to finish them.
-bool is_projection(const GemvOp& op) {
-    GemvOp plain = op;
-    plain.epilogue.raw = nullptr;
-    return is_matrix(plain, Epilogue::attention_in) || is_matrix(op, Epilogue::attention_in_new_kv);
+bool is_projection(GemvOp op) {
+    op.epilogue.first_row = 0;
+    if (is_matrix(op, Epilogue::attention_in_new_kv)) return true;
+    op.epilogue.raw = nullptr;
+    return is_matrix(op, Epilogue::attention_in);
 }
 
 // A branch of a layer: by `form` its sums join the residual stream in its epilogue, or in a step of their own after it.
@@ -71,7 +77,11 @@ bool is_branch(const Args& args, int32_t at, const LayerForm& form) {
 }
 
 LayerForm form_of(const Args& args) {
-    return {args.steps > LayerForm::kOut + 1 && args.op(LayerForm::kOut + 1).kind == OpKind::add_rows};
+    constexpr int32_t kMostParts = 3;
+    LayerForm form;
+    while (form.ins < std::min(args.steps, kMostParts) && args.op(form.ins).kind == OpKind::matrix) ++form.ins;
+    form.adds = args.steps > form.add_out() && args.op(form.add_out()).kind == OpKind::add_rows;
+    return form;
 }
 
 // Whether the steps are those of two or more whole layers with the same ops. (Attention may be of another kind in each
@@ -79,13 +89,16 @@ LayerForm form_of(const Args& args) {
 bool are_whole_layers(const Args& args, const LayerForm& form) {
     if (args.steps < 2 * form.steps() || args.steps % form.steps() != 0) return false;
     for (int32_t at = 0; at < args.steps; at += form.steps()) {
-        if (!is_projection(args.op(at + form.kIn)) || args.op(at + form.kAttend).kind != OpKind::attend ||
-            !is_branch(args, at + form.kOut, form) || !is_branch(args, at + form.mlp_out(), form))
+        for (int32_t i = 0; i < form.ins; ++i) {
+            if (!is_projection(args.op(at + i))) return false;
+        }
+        if (args.op(at + form.attend()).kind != OpKind::attend || !is_branch(args, at + form.out(), form) ||
+            !is_branch(args, at + form.mlp_out(), form))
             return false;
         const GemvOp& mlp_in = args.op(at + form.mlp_in());
         if (!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) return false;
         for (int32_t i = 0; i < form.steps(); ++i) {
-            if (i != form.kAttend && args.step[at + i].op != args.step[i].op) return false;
+            if (i != form.attend() && args.step[at + i].op != args.step[i].op) return false;
         }
     }
     return true;
@@ -95,13 +108,18 @@ bool are_whole_layers(const Args& args, const LayerForm& form) {
 // the buffers instead: nothing else reads them in the workspace.
 bool are_chained(const Args& args, const LayerForm& form) {
     const GemvOp &in = args.op(form.kIn), &mlp_in = args.op(form.mlp_in()), &mlp_out = args.op(form.mlp_out());
-    const AttendCall& attend = args.attends[args.op(form.kAttend).attend];
+    const AttendCall& attend = args.attends[args.op(form.attend()).attend];
+    for (int32_t i = 1; i < form.ins; ++i) {
+        const GemvOp& part = args.op(i);
+        if (part.x != in.x || part.epilogue.raw != in.epilogue.raw || part.epilogue.out != in.epilogue.out)
+            return false;
+    }
     const auto joins = [&](int32_t out) {  // the residual stream
         const GemvOp &matrix = args.op(out), &last = args.op(form.adds ? out + 1 : out);
         return last.epilogue.out == in.x && last.epilogue.residual == in.x &&
                (!form.adds || last.x == matrix.epilogue.raw);
     };
-    return args.op(form.kOut).x == attend.out && mlp_in.x == in.x && joins(form.kOut) && joins(form.mlp_out()) &&
+    return args.op(form.out()).x == attend.out && mlp_in.x == in.x && joins(form.out()) && joins(form.mlp_out()) &&
            mlp_out.x == mlp_in.epilogue.out && in.epilogue.raw == attend.raw &&
            (attend.raw != nullptr || in.epilogue.out == attend.q);
 }
@@ -114,7 +132,7 @@ struct BufferPlaces {
     BufferPlaces(const Args& args, const LayerForm& form) {
         const int32_t rows = args.rows, width = rows * args.op(form.kIn).inputs, branch = form.adds ? width : 0;
         attended = width;
-        x_after_attention = attended + rows * args.op(form.kOut).inputs;
+        x_after_attention = attended + rows * args.op(form.out()).inputs;
         ff = x_after_attention + width;
         attention_branch = ff + rows * args.op(form.mlp_out()).inputs;
         mlp_branch = attention_branch + branch;
@@ -127,19 +145,22 @@ struct BufferPlaces {
 class FlaggedOps {
 public:
     FlaggedOps(Args& args, const LayerForm& form, const BufferPlaces& at) : args_(args), form_(form) {
-        GemvOp in = args.op(form.kIn), out = args.op(form.kOut), mlp_in = args.op(form.mlp_in()),
-               mlp_out = args.op(form.mlp_out());
+        GemvOp out = args.op(form.out()), mlp_in = args.op(form.mlp_in()), mlp_out = args.op(form.mlp_out());
         // What adds to the stream: the matrix, or the step after it.
         GemvOp add_out = form.adds ? args.op(form.add_out()) : out;
         GemvOp add_mlp = form.adds ? args.op(form.add_mlp()) : mlp_out;
         float* const buffer = args.plan.flagged;
-        static_assert(9 + kMaxAttendKinds <= kMaxGemvOps);
+        std::array<GemvOp, 3> ins;
+        for (int32_t i = 0; i < form.ins; ++i) ins[size(i)] = args.op(i);
         args.op_count = 0;
         // attention_in of layer 0 reads x from the workspace, the others from the buffer of the layer before.
-        first_in_ = put(in);
-        in.x_flagged = true;
-        in.x = buffer + at.x_after_mlp;
-        other_in_ = put(in);
+        for (int32_t i = 0; i < form.ins; ++i) {
+            GemvOp& in = ins[size(i)];
+            first_in_[i] = put(in);
+            in.x_flagged = true;
+            in.x = buffer + at.x_after_mlp;
+            other_in_[i] = put(in);
+        }
         if (form.adds) {
             out_ = put(branch(out, buffer + at.attended, buffer + at.attention_branch));
             add_out.x = buffer + at.attention_branch;
@@ -189,14 +210,17 @@ public:
         const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
         for (int32_t i = 0; i < form_.steps(); ++i)
             step[i].x_buffer = step[i].residual_buffer = step[i].out_buffer = here;
-        GemvStep& add_out = step[form_.adds ? form_.add_out() : form_.kOut];
+        GemvStep& add_out = step[form_.adds ? form_.add_out() : form_.out()];
         // What attention_in reads, and what the attention's branch is added to, is the layer before's.
-        step[form_.kIn].x_buffer = add_out.residual_buffer = before;
-        step[form_.kIn].op = layer == 0 ? first_in_ : other_in_;
-        step[form_.kAttend].op = attend_[kind];
+        add_out.residual_buffer = before;
+        for (int32_t i = 0; i < form_.ins; ++i) {
+            step[i].x_buffer = before;
+            step[i].op = layer == 0 ? first_in_[i] : other_in_[i];
+        }
+        step[form_.attend()].op = attend_[kind];
         step[form_.mlp_in()].op = mlp_in_;
         if (form_.adds) {
-            step[form_.kOut].op = out_;
+            step[form_.out()].op = out_;
             step[form_.mlp_out()].op = mlp_out_;
         }
         add_out.op = layer == 0 ? first_add_out_ : other_add_out_;
@@ -218,8 +242,8 @@ private:
 
     Args& args_;
     LayerForm form_;
-    std::uint8_t first_in_, other_in_, out_ = 0, first_add_out_, other_add_out_, mlp_in_, mlp_out_ = 0, last_add_mlp_,
-                                       other_add_mlp_;
+    std::uint8_t first_in_[3], other_in_[3], out_ = 0, first_add_out_, other_add_out_, mlp_in_, mlp_out_ = 0,
+                                             last_add_mlp_, other_add_mlp_;
     std::uint8_t attend_[kMaxAttendKinds];
 };
 
@@ -298,9 +322,10 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     const LayerForm form = form_of(args_);
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
     if (!are_whole_layers(args_, form) || !args_.plan.apart || !are_chained(args_, form)) return;
+    if (form.ops() + args_.attend_count > kMaxGemvOps) return;
     const BufferPlaces places(args_, form);
     // Rows are read in fours.
-    for (const int32_t i : {form.kIn, form.kOut, form.mlp_out()}) {
+    for (const int32_t i : {form.kIn, form.out(), form.mlp_out()}) {
         if (args_.op(i).inputs % 4 != 0) return;
     }
     if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
@@ -311,7 +336,7 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     const int32_t layers = args_.steps / form.steps();
     std::array<int32_t, kManySteps> kinds;  // of the layers' attentions; their ops change now
     for (int32_t layer = 0; layer < layers; ++layer) {
-        kinds[size(layer)] = args_.op(layer * form.steps() + form.kAttend).attend;
+        kinds[size(layer)] = args_.op(layer * form.steps() + form.attend()).attend;
     }
     const FlaggedOps ops(args_, form, places);
     for (int32_t layer = 0; layer < layers; ++layer) ops.use(layer, layers, kinds[size(layer)]);

@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/device/half_pairs.cuh"
+#include "kernels/cuda/prefill/dequantize_packed.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/quant/visit.h"
 
@@ -368,7 +369,9 @@ int dequantize_shift(const Panels::Part& part) {
     cuda_check(cudaMemset(found.data(), 0, sizeof(std::uint32_t)), "cannot clear memory");
     const std::int64_t blocks = static_cast<std::int64_t>(part.panels) * part.blocks;
     const bool exponents = part.quant_type == QuantType::mxfp4;
-    if (exponents) {
+    if (part.quant_type == QuantType::packed) {
+        launch_largest_packed(part, found.data());
+    } else if (exponents) {
         largest_byte<<<1024, 256>>>(part.data.data(), blocks, format.bytes, format.scale_begin, format.scale_end,
                                     found.data());
     } else {
@@ -388,6 +391,9 @@ int dequantize_shift(const Panels::Part& part) {
 
 void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
                        void* out, std::int64_t stride) {
+    if (part.quant_type == QuantType::packed) {
+        return launch_dequantize_packed(stream, part, first, count, shift, out, stride);
+    }
     const std::uint8_t* from = part.data.data() + static_cast<std::int64_t>(first) * part.blocks *
                                                       static_cast<std::int64_t>(block_format(part.quant_type).bytes);
     if (part.quant_type == QuantType::f32) {

@@ -16,6 +16,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/prefill/cublaslt.h"
 #include "kernels/cuda/prefill/dequantize.h"
+#include "kernels/cuda/prefill/dequantize_packed.h"
 #include "kernels/cuda/prefill/rows.h"
 #include "kernels/cuda/weights/panel_format.h"
 
@@ -92,6 +93,7 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
     : usable_(cublaslt() != nullptr), inputs_(panels.inputs()), padded_(rounded_up(panels.inputs(), 64)) {
     if (!usable_) return;
     const std::span<const Panels::Part> parts = panels.parts();
+    order_ = packed_order(parts[0]);  // the same one in all parts (Panels)
     // One shift for all parts of the stack, since a product has one scale: the smallest, with which no part overflows.
     int shift = 127;
     for (const Panels::Part& part : parts) {
@@ -146,8 +148,8 @@ bool PrefillMatrix::takes(const LinearCall& call) const {
 // Whether mlp_in can convert its outputs for the reader: that multiplies float16, and a row of them fits into shared
 // memory.
 bool PrefillMatrix::leaves_halves_for(const PrefillMatrix* reader) const {
-    return reader != nullptr && reader->usable_ && reader->slabs_.front().kind == GemmType::half &&
-           mlp_rows_fit(reader->inputs_);
+    return reader != nullptr && reader->usable_ && reader->order_ == nullptr &&
+           reader->slabs_.front().kind == GemmType::half && mlp_rows_fit(reader->inputs_);
 }
 
 void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
@@ -176,6 +178,7 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
             convert.inputs = static_cast<std::int32_t>(inputs_);
             convert.x = op.x;
             convert.norm = step.norm;
+            convert.order = order_;
             convert.eps = op.eps;
             convert.half = slab.kind == GemmType::half;
             convert.out = w.inputs.data();

@@ -64,6 +64,7 @@ private:
     bool usable_ = false;
     std::int64_t inputs_ = 0, padded_ = 0;  // per row; as the panels have them
     std::int64_t rows_ = 0;                 // packed, with what pads the parts
+    const std::uint16_t* order_ = nullptr;  // of the inputs, on the device; null: as they come
     int shift_ = 0;                         // float16 weights are 2^shift_ times what they stand for
     std::vector<Slab> slabs_;
 };

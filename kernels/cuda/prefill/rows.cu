@@ -77,6 +77,11 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
         const float4 w = norm[i];
         return float4{v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
     };
+    const auto ordered = [&](int place) {
+        const std::uint16_t input = c.order[place];
+        const float value = c.x[t * c.inputs + input];
+        return c.norm == nullptr ? value : value * c.norm[input];
+    };
     // Squares of x, but the largest of x times the norm weight: that is what becomes float16.
     float squares = 0.0f, most = 0.0f;
     for (int i = static_cast<int>(threadIdx.x); i < fours; i += kThreads) {
@@ -88,7 +93,12 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     const Scaling scaling(all.y);
     T* out = static_cast<T*>(c.out) + t * c.stride;
     for (int i = static_cast<int>(threadIdx.x); i < c.stride / 4; i += kThreads) {
-        const float4 y = i < fours ? weighted(i, x[i]) : float4{};
+        float4 y = {};
+        if (i < fours && c.order == nullptr) {
+            y = weighted(i, x[i]);
+        } else if (i < fours) {
+            y = {ordered(4 * i), ordered(4 * i + 1), ordered(4 * i + 2), ordered(4 * i + 3)};
+        }
         store4(out + 4 * i, {y.x * scaling.up, y.y * scaling.up, y.z * scaling.up, y.w * scaling.up});
     }
     if (threadIdx.x == 0) {

@@ -24,7 +24,8 @@ struct ConvertCall {
     bool half = true;     // what `out` holds: float16, or float32
     void* out = nullptr;  // [T, stride]
     std::int64_t stride = 0;
-    float* scale = nullptr;  // [T]
+    float* scale = nullptr;                // [T]
+    const std::uint16_t* order = nullptr;  // [inputs]: which input stands at each place; null: as they come
 };
 void launch_convert(cudaStream_t stream, const ConvertCall& call);
 

@@ -18,37 +18,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/error.h"
 #include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/weights/packed_panels.h"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/packed_panels.h"
 #include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;  // of the file's bytes on the device at a time
-
-// Where the rows of one matrix go in the stack. packed() is the inverse of row_of_head().
-struct RowTarget {
-    std::int64_t first = 0;   // row of the matrix that the slab begins with
-    std::int64_t offset = 0;  // packed row of the matrix's row 0
-    std::int32_t stride = 1;  // 2: interleaved with another
-    HeadOrder order;
-
-    // The packed row of row `row` of the matrix.
-    FORESAY_HOST_DEVICE std::int64_t packed(std::int64_t row) const {
-        const std::int64_t head = row / order.head;
-        std::int32_t in_head = static_cast<std::int32_t>(row % order.head);
-        if (in_head < order.rotated) {
-            const std::int32_t half = order.rotated / 2;
-            in_head = in_head < half ? 2 * in_head : 2 * (in_head - half) + 1;
-        }
-        return offset + stride * (head * order.head + in_head);
-    }
-};
 
 __device__ void put_half(std::uint8_t* block, int byte, StoredF16 value) {
     reinterpret_cast<StoredF16*>(block + byte)[0] = value;
@@ -258,12 +242,32 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
 }
 
+// The same of rows that stay packed.
+void fill_packed(const TensorView& view, RowTarget target, const PackedLayout& layout, const PackedSource* sources,
+                 const Panels::Part& part) {
+    const std::int64_t row = view.row_bytes();
+    const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
+    const DeviceBuffer<std::byte> slab(static_cast<std::size_t>(slab_rows * row));
+    for (std::int64_t first = 0; first < view.rows; first += slab_rows) {
+        const std::int64_t count = std::min(slab_rows, view.rows - first);
+        cuda_check(cudaMemcpy(slab.data(), view.data + first * row, static_cast<std::size_t>(count * row),
+                              cudaMemcpyHostToDevice),
+                   "cannot copy weights to the device");
+        target.first = first;
+        pack_slab(layout, sources, slab.data(), row, count, target, part.data.data());
+    }
+    cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
+}
+
 // Synthetic weights: nothing is copied, so a model of any size is there within seconds.
-void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
-    // Each matrix gets other numbers, but the same ones in every run of the program that loads in the same order.
+// Each matrix gets other numbers, but the same ones in every run of the program that loads in the same order.
+std::uint64_t next_seed() {
     constexpr std::uint64_t kSeedStep = 0x632be59bd9b4e019ull;
     static std::atomic<std::uint64_t> last_seed = 0;
-    const std::uint64_t seed = last_seed.fetch_add(kSeedStep) + kSeedStep;
+    return last_seed.fetch_add(kSeedStep) + kSeedStep;
+}
+void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
+    const std::uint64_t seed = next_seed();
     const auto words = static_cast<std::int64_t>(part.data.size() / 4);
     fill_random<<<2048, 256>>>(reinterpret_cast<std::uint32_t*>(part.data.data()), words, part.quant_type,
                                random_scale(part.quant_type, inputs), seed);
@@ -283,6 +287,81 @@ Panels::Part make_part(QuantType quant_type, std::int64_t first_row, std::int64_
     part.data = DeviceBuffer<std::uint8_t>(static_cast<std::size_t>(part.panels) * part.blocks * format.bytes);
     cuda_check(cudaMemset(part.data.data(), 0, part.data.bytes()), "cannot clear memory");
     return part;
+}
+
+// A part of packed rows, with what lies before its panels.
+Panels::Part make_packed_part(const PackedLayout& layout, std::int64_t first_row, std::int64_t rows) {
+    Panels::Part part;
+    part.quant_type = QuantType::packed;
+    part.first_row = first_row;
+    part.rows = rows;
+    part.panels = static_cast<std::int32_t>((rows + kPanelRows - 1) / kPanelRows);
+    part.blocks = layout.blocks;
+    part.data = DeviceBuffer<std::uint8_t>(packed_bytes(layout, part.panels));
+    cuda_check(cudaMemset(part.data.data(), 0, part.data.bytes()), "cannot clear memory");
+    put_header(layout, part.data.data());
+    return part;
+}
+
+// Fills a part with matrices that share its panels.
+void fill_packed_part(std::span<const PackSource> matrices, RowOrder order, std::int64_t inputs,
+                      const PackedLayout& layout, const Panels::Part& part) {
+    if (matrices[0].view.data == nullptr) {
+        fill_packed_randomly(layout, inputs, part.panels, next_seed(), part.data.data());
+        cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
+        return;
+    }
+    const auto sources = to_device(std::span<const PackedSource>(layout.groups));
+    std::int64_t offset = 0;
+    for (const PackSource& matrix : matrices) {
+        const bool interleaved = order == RowOrder::interleaved;
+        fill_packed(matrix.view, {0, offset, interleaved ? 2 : 1, matrix.order}, layout, sources.data(), part);
+        offset += interleaved ? 1 : matrix.view.rows;
+    }
+}
+
+bool stays_packed(const TensorView& view) { return view.packing != nullptr && devices_keep_packed(*view.packing); }
+
+// Neighbouring matrices of a stack that become one part.
+struct Group {
+    std::size_t begin = 0, end = 0;
+    std::optional<PackedLayout> layout;  // none: blocks of kept_type()
+};
+// Packed rows stay packed where the kernels have a layout for them. Inputs in an order are gathered once per stack when
+// there are many rows, so all matrices must have the same order or none; else those with one are unpacked.
+std::vector<Group> groups_of(std::span<const PackSource> matrices) {
+    const auto order_of = [&](std::size_t m) {
+        const Packing* const packing = matrices[m].view.packing;
+        return packing == nullptr ? std::vector<std::int32_t>() : packing->order;
+    };
+    std::vector<TensorView> views;
+    for (const PackSource& matrix : matrices) views.push_back(matrix.view);
+    bool orders = true;
+    for (std::size_t m = 1; m < matrices.size(); ++m) orders = orders && order_of(m) == order_of(0);
+    for (;;) {
+        std::vector<Group> groups;
+        bool again = false;
+        for (std::size_t begin = 0; begin < matrices.size();) {
+            const TensorView& first = views[begin];
+            Group group{begin, begin + 1, std::nullopt};
+            const bool packed = stays_packed(first) && (orders || first.packing->order.empty());
+            const auto joins = [&](const TensorView& view) {
+                if (!packed) return kept_type(view) == kept_type(first);
+                return stays_packed(view) && share_panels(*view.packing, *first.packing) &&
+                       view.packing->factor == first.packing->factor;
+            };
+            while (group.end < matrices.size() && joins(views[group.end])) ++group.end;
+            if (packed) {
+                group.layout = packed_layout(std::span(views).subspan(begin, group.end - begin), false);
+                // Alone they may have a layout that together they have not, but that is rare.
+                if (!group.layout && !first.packing->order.empty()) again = true;
+            }
+            begin = group.end;
+            groups.push_back(std::move(group));
+        }
+        if (!again) return groups;
+        orders = false;
+    }
 }
 
 // A matrix dequantised to float32, for stacks of unlike types that interleave.
@@ -338,6 +417,14 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     if (order == RowOrder::interleaved) {
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
+        const TensorView views[] = {matrices[0].view, matrices[1].view};
+        if (stays_packed(views[0]) && stays_packed(views[1]) && share_panels(*views[0].packing, *views[1].packing)) {
+            if (const std::optional<PackedLayout> layout = packed_layout(views, true)) {
+                Part& part = parts_.emplace_back(make_packed_part(*layout, 0, rows_));
+                fill_packed_part(matrices, order, inputs_, *layout, part);
+                return;
+            }
+        }
         const bool alike = kept_type(matrices[0].view) == kept_type(matrices[1].view);
         const QuantType quant_type = alike ? kept_type(matrices[0].view) : QuantType::f32;
         Part& part = parts_.emplace_back(make_part(quant_type, 0, rows_, inputs_));
@@ -359,24 +446,26 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     }
     // Stacked: neighbouring matrices of one quantisation type become one part, one launch step of the decode kernel.
     std::int64_t first_row = 0;
-    for (std::size_t begin = 0; begin < matrices.size();) {
-        std::size_t end = begin;
+    for (const Group& group : groups_of(matrices)) {
+        const std::span<const PackSource> sources = matrices.subspan(group.begin, group.end - group.begin);
         std::int64_t rows = 0;
-        for (; end < matrices.size() && kept_type(matrices[end].view) == kept_type(matrices[begin].view); ++end) {
-            rows += matrices[end].view.rows;
-        }
-        Part& part = parts_.emplace_back(make_part(kept_type(matrices[begin].view), first_row, rows, inputs_));
-        if (matrices[begin].view.data == nullptr) {
-            fill_randomly(part, inputs_);
+        for (const PackSource& source : sources) rows += source.view.rows;
+        if (group.layout) {
+            Part& part = parts_.emplace_back(make_packed_part(*group.layout, first_row, rows));
+            fill_packed_part(sources, order, inputs_, *group.layout, part);
         } else {
-            std::int64_t offset = 0;
-            for (std::size_t m = begin; m < end; ++m) {
-                fill(matrices[m].view, {0, offset, 1, matrices[m].order}, part);
-                offset += matrices[m].view.rows;
+            Part& part = parts_.emplace_back(make_part(kept_type(sources[0].view), first_row, rows, inputs_));
+            if (sources[0].view.data == nullptr) {
+                fill_randomly(part, inputs_);
+            } else {
+                std::int64_t offset = 0;
+                for (const PackSource& source : sources) {
+                    fill(source.view, {0, offset, 1, source.order}, part);
+                    offset += source.view.rows;
+                }
             }
         }
         first_row += rows;
-        begin = end;
     }
 }
 

@@ -1,0 +1,59 @@
+#include "kernels/quant/packed_panels.h"
+
+#include <algorithm>
+
+namespace foresay::kernels {
+namespace {
+
+// Bytes of the scales of a row for a group, or, `of_block`, for 64 inputs.
+struct ScaleBytes {
+    std::int64_t bytes = 0;
+    bool of_block = false;
+};
+ScaleBytes scale_bytes(ScaleForm form) {
+    switch (form) {
+        case ScaleForm::f16_minimum:
+        case ScaleForm::f16_zero:
+        case ScaleForm::e4m3:
+            return {4, false};
+        case ScaleForm::f32_minimum:
+        case ScaleForm::f32_zero:
+            return {8, false};
+        case ScaleForm::k_minimum:
+        case ScaleForm::k_table:
+            return {8, true};
+        case ScaleForm::f32_table:
+            return {16, true};
+    }
+    return {};
+}
+
+}  // namespace
+
+bool devices_keep_packed(const Packing& packing) {
+    return packing.plain != QuantType::q8_0 && packing.plain != QuantType::q6_k;
+}
+
+std::int64_t packed_panel_row_bytes(const Packing& packing, std::int64_t cols) {
+    constexpr std::int64_t kMostInputs = 65536;
+    constexpr int kMostRuns = 10;  // of neighbouring blocks that are alike
+    if (cols > kMostInputs || !devices_keep_packed(packing)) return 0;
+    const ScaleBytes scales = scale_bytes(packing.form);
+    const std::int64_t groups = cols / kPackedGroup;
+    std::int64_t bytes = 0, last = -1;
+    int runs = 0;
+    for (std::int64_t g = 0; g < groups; g += 2) {
+        // Two groups are a block, with the codes of the wider one.
+        const bool two = g + 1 < groups;
+        const int first = packing.kind(g) & ~kHead, second = two ? packing.kind(g + 1) & ~kHead : first;
+        const bool apart = two && (packing.kind(g + 1) & kHead) != 0;
+        const std::int64_t of_block =
+            2 * std::max(first, second) * (kPackedGroup / 8) + scales.bytes * (apart && !scales.of_block ? 2 : 1);
+        if (of_block != last && ++runs > kMostRuns) return 0;
+        last = of_block;
+        bytes += of_block;
+    }
+    return bytes;
+}
+
+}  // namespace foresay::kernels
