@@ -85,6 +85,12 @@ std::string weights_text(const ModelReport& report) {
                                                    speculative::format_bytes(kept) + " (no number changes)");
     }
     out += field("read per token", speculative::format_bytes(report.read_per_token));
+    constexpr std::int64_t kPages = 1024 / kernels::kPagePositions;
+    std::string cache;
+    for (const auto& [format, bytes] : report.cache_page) {
+        cache += (cache.empty() ? "" : ", ") + format + " " + speculative::format_bytes(kPages * bytes);
+    }
+    if (!cache.empty()) out += field("KV cache of 1024 positions", cache);
     if (!report.quantised_by.empty()) out += field("quantised by", report.quantised_by);
     return out;
 }
@@ -112,6 +118,10 @@ std::string to_json(const ModelReport& report) {
         object["notes"] = config.notes;
         object["quantised_by"] = report.quantised_by;
         object["read_per_token"] = report.read_per_token;
+        object["cache_per_position"] = nlohmann::json::object();
+        for (const auto& [format, bytes] : report.cache_page) {
+            object["cache_per_position"][format] = static_cast<double>(bytes) / kernels::kPagePositions;
+        }
         object["weights"] = nlohmann::json::array();
         for (const core::Encoding& one : report.encodings) {
             object["weights"].push_back(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/models/encodings.h"
@@ -16,9 +17,11 @@ struct ModelReport {
     std::optional<core::ModelConfig> config;  // empty: the file is no model that is understood
     std::vector<core::Encoding> encodings;
     std::int64_t read_per_token = 0;  // bytes
-    std::string quantised_by;         // as the file tells it; empty if it does not
-    std::string backend;              // that would run it
-    std::string problem;              // why it cannot run here; empty: it can
+    // Formats of the KV cache that keep keys and values alike, and the bytes that each takes for a page of positions.
+    std::vector<std::pair<std::string, std::int64_t>> cache_page;
+    std::string quantised_by;  // as the file tells it; empty if it does not
+    std::string backend;       // that would run it
+    std::string problem;       // why it cannot run here; empty: it can
 };
 
 // Reads headers, and of quantised safetensors scales. Throws Error when the model is not understood.

@@ -7,6 +7,7 @@
 #include "app/command_line/parser.h"
 #include "app/files.h"
 #include "base/error.h"
+#include "core/config/schema.h"
 #include "core/models/shapes.h"
 #include "kernels/quant_type.h"
 
@@ -146,7 +147,9 @@ void add_common_options(OptionParser& parser, Options& options) {
     text_key(parser, options, "--device", "runtime.device",
              {.value = "DEVICE", .doc = "where to run: auto, cpu or cuda[:N]", .words = {"auto", "cpu", "cuda"}});
     text_key(parser, options, "--kv-cache", "runtime.kv_cache",
-             {.value = "f16|q8", .doc = "store the KV cache in 16 or 8 bits", .words = {"f16", "q8"}});
+             {.value = "TYPE",
+              .doc = "store the KV cache as f16, q8, q6 or q4; keys and values apart: k=q8,v=q4",
+              .words = core::find_key("runtime.kv_cache")->choices});
     parser.common(false);
     parser.after_parsing([&options] { check_models(options); });
 }

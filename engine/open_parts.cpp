@@ -8,6 +8,7 @@
 #include "engine/backend.h"
 #include "engine/draft_search.h"
 #include "engine/engine_state.h"
+#include "kernels/kv_names.h"
 #include "speculative/drafters/drafters.h"
 #include "speculative/pairing.h"
 #include "speculative/vocabulary.h"
@@ -34,7 +35,7 @@ Error at(const core::Setting& setting, const Error& problem) {
 
 std::string runtime_of(const core::Config& config) {
     return config.device + " " + config.isa + " " + std::to_string(config.threads) +
-           (config.kv_format == kernels::KvFormat::q8 ? " q8" : "");
+           (config.kv_format == kernels::KvFormat::f16 ? "" : ' ' + kernels::name(config.kv_format));
 }
 
 std::optional<kernels::QuantType> draft_head_of(const core::Config& config) {

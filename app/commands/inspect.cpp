@@ -27,6 +27,7 @@
 #include "core/weights/model_file.h"
 #include "core/weights/safetensors.h"
 #include "engine/backend.h"
+#include "kernels/kv_names.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
 
@@ -162,6 +163,21 @@ std::string why_not(const std::string& path, const Options& options, std::string
     return "";
 }
 
+// ModelReport::cache_page on the backend that would be used here; empty where there is none.
+std::vector<std::pair<std::string, std::int64_t>> cache_page(const core::ModelConfig& config, const Options& options) {
+    std::vector<std::pair<std::string, std::int64_t>> pages;
+    try {
+        const auto ops = backend(options);
+        for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+            if (key_type(format) != value_type(format)) continue;
+            pages.emplace_back(kernels::name(format), ops->kv_bytes(core::kv_shape(config), 1, format));
+        }
+    } catch (const Error&) {
+        // why_not() says it, or the heads are too odd for the formats that follow.
+    }
+    return pages;
+}
+
 // What the file says, for people; fills in `report`.
 std::string inspect_one(const std::string& path, const Options& options, ModelReport& report) {
     report.path = path;
@@ -178,6 +194,7 @@ std::string inspect_one(const std::string& path, const Options& options, ModelRe
         describe_weights(*source, report);
         out += model_text(source->config());
         out += templates_text(*source);
+        report.cache_page = cache_page(source->config(), options);
         out += weights_text(report);
         report.problem = why_not(path, options, report.backend);
     } catch (const Error& error) {
@@ -244,8 +261,10 @@ std::string memory_line(const speculative::MemoryEstimate& estimate) {
            speculative::format_bytes(estimate.activations);
 }
 
-speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t length, const kernels::Ops& ops) {
+speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t length, kernels::KvFormat format,
+                                   const kernels::Ops& ops) {
     core::ContextOptions options;
+    options.kv_format = format;
     options.length = std::min(length, source.config().context_length);
     options.decode_rows = EngineNeeds{}.decode_rows;
     options.prefill_rows = std::min(ops.prefill_rows(), options.length);
@@ -274,7 +293,9 @@ std::string available_text(std::int64_t needed, const kernels::Ops& ops) {
 std::string memory_text(core::ModelSource& target, core::ModelSource& draft, const Options& options) {
     const auto ops = backend(options);
     const std::int32_t length = context_of(target, options.context);
-    const speculative::MemoryEstimate large = memory(target, length, *ops), small = memory(draft, length, *ops);
+    const kernels::KvFormat format = Configuration(options).config().kv_format;
+    const speculative::MemoryEstimate large = memory(target, length, format, *ops);
+    const speculative::MemoryEstimate small = memory(draft, length, format, *ops);
     speculative::MemoryEstimate both = large;
     both += small;
     std::string out = memory_heading(length, *ops);
@@ -324,7 +345,8 @@ int inspect_inflated(const std::string& path, const Options& options) {
     const auto source = open_inflated(path, options.inflate, options.quant_type);
     const std::int32_t length = context_of(*source, options.context);
     const auto ops = backend(options);
-    const speculative::MemoryEstimate estimate = memory(*source, length, *ops);
+    const speculative::MemoryEstimate estimate =
+        memory(*source, length, Configuration(options).config().kv_format, *ops);
     print(printable(source->path() + "\n" + model_text(source->config())));
     print(memory_heading(length, *ops) + field("model", memory_line(estimate)) +
           available_text(estimate.total(), *ops));

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/config/parts.h"
+
 namespace foresay::core {
 
 namespace {
@@ -53,7 +55,17 @@ Json of_type(const KeySpec& spec) {
 
 Json property(const KeySpec& spec) {
     Json out = {{"description", spec.doc}};
-    out.update(of_type(spec));
+    const auto table_parts = parts_of(spec.key);
+    if (table_parts.empty()) {
+        out.update(of_type(spec));
+    } else {
+        Json parts = {{"type", "object"}, {"additionalProperties", false}};
+        for (const auto& [name, choices] : table_parts) {
+            parts["required"].push_back(name);
+            parts["properties"][name] = {{"type", "string"}, {"enum", choices}};
+        }
+        out["anyOf"] = {of_type(spec), std::move(parts)};
+    }
     out["default"] = to_json(spec.fallback);
     return out;
 }

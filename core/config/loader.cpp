@@ -8,6 +8,8 @@
 #include "core/config/convert.h"
 #include "core/config/layers.h"
 #include "core/config/nearest.h"
+#include "core/config/parts.h"
+#include "kernels/kv_names.h"
 
 namespace foresay::core {
 
@@ -121,7 +123,11 @@ void ConfigLoader::read_table(const TomlNode& table, const std::string& prefix) 
             // core/config/layers.h has already turned the extended files into layers.
             if (layer_->flag) complain(member.line, member.column, "'extends' belongs in a configuration file");
         } else if (const KeySpec* spec = find_key(key)) {
-            set(key == sources_key_.key ? sources_key_ : *spec, key, member);
+            if (member.value.kind == Kind::table && !parts_of(key).empty()) {
+                set_parts(*spec, member);
+            } else {
+                set(key == sources_key_.key ? sources_key_ : *spec, key, member);
+            }
         } else if (const StageSchema* schema = prefix == "sampling" ? find_stage(member.key) : nullptr) {
             if (member.value.kind == Kind::table) {
                 stage(*schema, member.value);
@@ -199,6 +205,40 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         }
     }
     config_.settings_[key] = {std::move(*value), here(member)};
+}
+
+// kv_cache = {k = "q8", v = "q4"} stands for the text "k=q8,v=q4".
+void ConfigLoader::set_parts(const KeySpec& spec, const TomlNode::Member& member) {
+    const auto parts = parts_of(spec.key);
+    std::vector<std::string> names;
+    for (const auto& [name, choices] : parts) names.push_back(name);
+    TomlNode::Member whole = member;
+    whole.value.kind = Kind::text;
+    for (const TomlNode::Member& part : member.value.members) {
+        if (std::ranges::find(names, part.key) == names.end()) {
+            complain(part.line, part.column,
+                     "unknown key '" + part.key + "'" + in_table(spec.key) + suggestion(part.key, names));
+            return;
+        }
+    }
+    for (const auto& [name, choices] : parts) {
+        const auto part = std::ranges::find(member.value.members, name, &TomlNode::Member::key);
+        if (part == member.value.members.end()) {
+            complain(member.value.line, member.value.column,
+                     "'" + spec.key + "' lacks '" + name + "'; a table must name all of its parts");
+            return;
+        }
+        KeySpec own;
+        own.type = ValueType::choice;
+        own.choices = choices;
+        std::string complaint;
+        if (!convert(own, part->value, complaint)) {
+            complain(part->value.line, part->value.column, "'" + spec.key + "." + name + "' " + complaint);
+            return;
+        }
+        whole.value.text += (whole.value.text.empty() ? "" : ",") + name + "=" + part->value.text;
+    }
+    set(spec, spec.key, whole);
 }
 
 void ConfigLoader::stage(const StageSchema& schema, const TomlNode& table) {
@@ -480,7 +520,7 @@ void ConfigLoader::fill() {
     config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
     config_.device = text("runtime.device");
     config_.threads = static_cast<int>(integer("runtime.threads"));
-    config_.kv_format = text("runtime.kv_cache") == "q8" ? kernels::KvFormat::q8 : kernels::KvFormat::f16;
+    config_.kv_format = kernels::find_kv_format(text("runtime.kv_cache")).value_or(kernels::KvFormat::f16);
     config_.check_files = std::get<bool>(config_.setting("runtime.check_files").value);
     config_.isa = text("runtime.isa") == "auto" ? "" : text("runtime.isa");
 }

@@ -27,6 +27,7 @@ private:
     void set(const KeySpec& spec, const std::string& key, const TomlNode::Member& member);
     void unknown(const TomlNode::Member& member, const std::string& prefix);
     void stage(const StageSchema& schema, const TomlNode& table);
+    void set_parts(const KeySpec& spec, const TomlNode::Member& member);
     void template_args(const TomlNode::Member& table);
     void plugins(const TomlNode::Member& member);
     void plugin_entry(const TomlNode& entry);

@@ -2,11 +2,37 @@
 
 #include <algorithm>
 
+#include "core/config/parts.h"
+#include "kernels/kv_names.h"
+
 namespace foresay::core {
 
 namespace {
 
 using Strings = std::vector<std::string>;
+
+Strings kv_choices() {
+    Strings names;
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) names.push_back(kernels::name(format));
+    return names;
+}
+
+Strings kv_types() {
+    Strings names = kv_choices();
+    std::erase_if(names, [](const std::string& name) { return name.find('=') != std::string::npos; });
+    return names;
+}
+
+// Keys and values that are named apart and alike.
+std::vector<std::pair<std::string, std::string>> other_kv_spellings() {
+    std::vector<std::pair<std::string, std::string>> spellings;
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        const std::string k = kernels::name(kernels::kv_format(key_type(format), key_type(format)));
+        const std::string v = kernels::name(kernels::kv_format(value_type(format), value_type(format)));
+        if (k == v) spellings.emplace_back("k=" + k + ",v=" + v, k);
+    }
+    return spellings;
+}
 
 std::vector<KeySpec> make_schema() {
     const Strings default_chain = {"penalties", "top_k", "top_p", "temperature"};
@@ -190,8 +216,11 @@ std::vector<KeySpec> make_schema() {
          std::string("f16"),
          {},
          {},
-         {"f16", "q8"},
-         "type of the KV cache; q8: 8 bits, half the memory and traffic"},
+         kv_choices(),
+         "type of the KV cache; q8: 8 bits, half the memory and traffic; q6, q4: fewer bits for longer contexts, at "
+         "some "
+         "loss; k=q8,v=q4: keys and values apart",
+         other_kv_spellings()},
         {"runtime.isa",
          ValueType::choice,
          std::string("auto"),
@@ -210,6 +239,11 @@ std::vector<KeySpec> make_schema() {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, Strings>> parts_of(std::string_view key) {
+    if (key != "runtime.kv_cache") return {};
+    return {{"k", kv_types()}, {"v", kv_types()}};
+}
 
 KeySpec sources_key(std::span<const SourceSchema> sources) {
     KeySpec key = *find_key("speculation.sources");

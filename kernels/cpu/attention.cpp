@@ -65,6 +65,7 @@ void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, const CpuKvLay
     float* q = a.qkv + t * a.qkv_stride();
     if (head < heads) {
         float* y = finish(q, head, s.q_bias, s.q_norm);
+        if (is_rotated(key_type(kv.format))) isa_.rotate_for_cache(y, dh);
         if (s.temperature.beta == 0.0f) return;
         const float factor = query_factor(s.temperature, row.position);
         for (int32_t i = 0; i < dh; ++i) y[i] *= factor;
@@ -83,12 +84,25 @@ void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, const CpuKvLay
 }
 
 // Writes a head's key at `place` of the page's keys.
-void CpuOps::store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, const float* x) const {
+void CpuOps::store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, float* x) const {
     const int32_t dh = kv.shape.head_dim;
     const auto scatter = [&](const auto* values, auto* out) {
         for (int32_t d = 0; d < dh; ++d) out[kv.k_index(place) + 16 * d] = values[d];
     };
-    if (kv.format == KvFormat::q8) {
+    const int bits = kv.k_bits();
+    if (bits < 8) {
+        std::uint8_t codes[kMaxHeadDim];
+        isa_.rotate_for_cache(x, dh);
+        kv.k_steps(keys)[place] = isa_.to_low_kv_codes(x, dh, bits, codes);
+        std::uint8_t* to = keys + kv.k_index(place);
+        for (int32_t d = 0; d < dh; d += 2, to += 16) {
+            *to = static_cast<std::uint8_t>((codes[d] & 15) | (codes[d + 1] & 15) << 4);
+        }
+        for (int32_t d = 0; d < dh && bits > 4; d += 4, to += 16) {
+            *to = static_cast<std::uint8_t>(codes[d] >> 4 | codes[d + 1] >> 4 << 2 | codes[d + 2] >> 4 << 4 |
+                                            codes[d + 3] >> 4 << 6);
+        }
+    } else if (bits == 8) {
         std::int8_t codes[kMaxHeadDim];
         kv.k_steps(keys)[place] = isa_.to_kv_codes(x, dh, codes);
         scatter(codes, reinterpret_cast<std::int8_t*>(keys));
@@ -100,12 +114,31 @@ void CpuOps::store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, 
 }
 
 // Writes a head's value vector at `place` of the page's values.
-void CpuOps::store_value(const CpuKvLayer& kv, std::uint8_t* values, int32_t place, const float* x) const {
+void CpuOps::store_value(const CpuKvLayer& kv, std::uint8_t* values, int32_t place, float* x) const {
+    const int32_t dh = kv.shape.head_dim;
     const int64_t at = place * kv.v_stride();
-    if (kv.format == KvFormat::q8) {
-        kv.v_steps(values)[place] = isa_.to_kv_codes(x, kv.shape.head_dim, reinterpret_cast<std::int8_t*>(values) + at);
+    const int bits = kv.v_bits();
+    if (bits < 8) {
+        std::uint8_t codes[kMaxHeadDim] = {};
+        isa_.rotate_for_cache(x, dh);
+        kv.v_steps(values)[place] = isa_.to_low_kv_codes(x, dh, bits, codes);
+        std::uint8_t* to = values + at;
+        for (int32_t from = 0; from < dh; from += 32, to += 16) {
+            for (int32_t i = 0; i < 16; ++i) {
+                to[i] = static_cast<std::uint8_t>((codes[from + i] & 15) | (codes[from + 16 + i] & 15) << 4);
+            }
+        }
+        for (int32_t from = 0; from < dh && bits > 4; from += 64, to += 16) {
+            for (int32_t i = 0; i < 16; ++i) {
+                const std::uint8_t* four = codes + from + i;
+                to[i] = static_cast<std::uint8_t>(four[0] >> 4 | four[16] >> 4 << 2 | four[32] >> 4 << 4 |
+                                                  four[48] >> 4 << 6);
+            }
+        }
+    } else if (bits == 8) {
+        kv.v_steps(values)[place] = isa_.to_kv_codes(x, dh, reinterpret_cast<std::int8_t*>(values) + at);
     } else {
-        isa_.to_half(x, kv.shape.head_dim, reinterpret_cast<std::uint16_t*>(values) + at);
+        isa_.to_half(x, dh, reinterpret_cast<std::uint16_t*>(values) + at);
     }
 }
 
@@ -163,7 +196,6 @@ void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPa
 // scratch.
 void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int head, int t, int tile, int gathered,
                               ThreadScratch& scratch) {
-    const KvLayer& s = kv.shape;
     const auto& pages = a.batch.sequences[a.batch.rows[t].sequence].pages;
     const int64_t v_stride = kv.v_stride();
     std::uint8_t* tile_k = scratch.tree_k.data() + gathered * kv.k_bytes();
@@ -172,7 +204,7 @@ void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int h
                                          int32_t i) {
         const Value* from_k = reinterpret_cast<const Value*>(k) + kv.k_index(place);
         Value* to_k = reinterpret_cast<Value*>(tile_k) + kv.k_index(i);
-        for (int32_t d = 0; d < s.head_dim; ++d) to_k[16 * d] = from_k[16 * d];
+        for (int64_t d = 0; d < kv.k_columns(); ++d) to_k[16 * d] = from_k[16 * d];
         std::copy_n(reinterpret_cast<const Value*>(v) + place * v_stride, v_stride,
                     reinterpret_cast<Value*>(tile_v) + i * v_stride);
     };
@@ -182,8 +214,8 @@ void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int h
         const int32_t cell = scratch.cells[static_cast<std::size_t>(position)];
         const int32_t page = pages[cell / kPagePositions], place = cell % kPagePositions;
         std::uint8_t *k = kv.k(page, head), *v = kv.v(page, head);
-        if (kv.format == KvFormat::q8) {
-            gather(std::int8_t{}, k, v, place, i);
+        if (kv.format != KvFormat::f16) {
+            gather(std::uint8_t{}, k, v, place, i);
             kv.k_steps(tile_k)[i] = kv.k_steps(k)[place];
             kv.v_steps(tile_v)[i] = kv.v_steps(v)[place];
         } else {
@@ -243,7 +275,8 @@ void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPa
             work.last = row.position;
             work.scale = spec.scale;
             work.soft_cap = spec.soft_cap;
-            work.coded = kv.format == KvFormat::q8;
+            work.k_type = key_type(kv.format);
+            work.v_type = value_type(kv.format);
             if (!op.sinks.empty()) work.sinks = op.sinks.data() + head * group;
             scratch.k_tiles.clear();
             scratch.v_tiles.clear();
@@ -272,6 +305,9 @@ void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPa
             work.v_tiles = scratch.v_tiles.data();
             work.scratch = scratch.attend.data();
             isa_.attend(work);
+            for (int r = 0; r < work.rows && is_rotated(work.v_type); ++r) {
+                for (int h = 0; h < group; ++h) isa_.rotate_for_cache(work.out + r * work.out_stride + h * dh, dh);
+            }
             for (int r = t; r < t + work.rows && a.attended_coded; ++r) {
                 a.tiles.fill_codes(isa_, r, a.attended + r * a.q_stride, spec.shape.heads * dh, head * group * dh,
                                    (head + 1) * group * dh);

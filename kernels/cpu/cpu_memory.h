@@ -3,8 +3,15 @@
 // Layout:   the keys of one key-value head in one layer of a page are [kPagePositions / 16, Dh, 16]: 16 positions side
 //           by side, so that scores need no sum across lanes. The values are [kPagePositions, Dh rounded up to 16].
 //           With f16 an element is a float16. With q8 it is an int8 code (kernels/kv_code.h), and float
-//           [kPagePositions] follows the codes of K, and those of V: the step of each position, largest magnitude /
-//           127. The order is page, layer, head, then K, V, so that a growing sequence touches memory page by page.
+//           [kPagePositions] follows the codes of K, and those of V: the step of each position, what its codes are
+//           multiplied by. The order is page, layer, head, then K, V, so that a growing sequence touches memory page by
+//           page.
+// Low bits: (kernels/kv/low_bits.h) of 16 keys, a byte has the low four bits of two neighbouring values of one key,
+// then
+//           come bytes with the high two bits of four neighbouring values: [Dh / 2 + Dh / 4, 16]. Of a value vector,
+//           16 bytes have the low bits of values d ... d + 15 and d + 16 ... d + 31 (Dh rounded up to 32), then come 16
+//           bytes with the high bits of four such groups (Dh rounded up to 64). So one position never shares a byte
+//           with another.
 // Cost:     q8 takes half the memory of f16. Compared with f16, attention of one row takes 0.9 to 1.0 times as long
 //           while K and V fit the processor's caches (1.3 on avx2 with one query head per key-value head), and 0.5 to
 //           0.85 times as long beyond.
@@ -17,6 +24,8 @@
 #include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/kv/list.h"
+#include "kernels/kv_format.h"
 #include "kernels/ops.h"
 #include "kernels/routing.h"
 #include "kernels/sampling.h"
@@ -30,9 +39,23 @@ struct CpuKvLayer {
     std::uint8_t* base = nullptr;  // of page 0
     std::int64_t page_stride = 0;  // bytes from a page to the next
 
-    std::int64_t v_stride() const { return round_up(shape.head_dim, 16); }
+    int k_bits() const { return kv_bits(key_type(format)); }
+    int v_bits() const { return kv_bits(value_type(format)); }
+    // Elements of a key, each one of 16 side by side, and of a value vector: numbers, or bytes where they have low
+    // bits.
+    std::int64_t k_columns() const {
+        const std::int64_t width = shape.head_dim;
+        return k_bits() >= 8 ? width : width / 2 + (k_bits() > 4 ? width / 4 : 0);
+    }
+    std::int64_t v_stride() const {
+        const std::int64_t width = shape.head_dim;
+        if (v_bits() >= 8) return round_up(width, 16);
+        return round_up(width, 32) / 2 + (v_bits() > 4 ? round_up(width, 64) / 4 : 0);
+    }
+    // Bytes of an element.
+    std::int64_t element_bytes() const { return format == KvFormat::f16 ? 2 : 1; }
     // Bytes of the keys, and of the values, of one head in one page.
-    std::int64_t k_bytes() const { return tile_bytes(shape.head_dim); }
+    std::int64_t k_bytes() const { return tile_bytes(k_columns()); }
     std::int64_t v_bytes() const { return tile_bytes(v_stride()); }
     // Bytes of all heads, K and V, in one page.
     std::int64_t page_bytes() const { return shape.heads * (k_bytes() + v_bytes()); }
@@ -41,18 +64,18 @@ struct CpuKvLayer {
         return base + page * page_stride + head * (k_bytes() + v_bytes());
     }
     std::uint8_t* v(std::int32_t page, std::int32_t head) const { return k(page, head) + k_bytes(); }
-    // Index of value 0 of the key at `place` in its page; value d lies 16 d further on.
+    // Index of element 0 of the key at `place` in its page; element i lies 16 i further on.
     std::int64_t k_index(std::int32_t place) const {
-        return static_cast<std::int64_t>(place / 16) * 16 * shape.head_dim + place % 16;
+        return static_cast<std::int64_t>(place / 16) * 16 * k_columns() + place % 16;
     }
-    // q8: the steps of a page's keys k() or values v().
-    float* k_steps(std::uint8_t* k) const { return reinterpret_cast<float*>(k + kPagePositions * shape.head_dim); }
+    // Codes: the steps of a page's keys k() or values v().
+    float* k_steps(std::uint8_t* k) const { return reinterpret_cast<float*>(k + kPagePositions * k_columns()); }
     float* v_steps(std::uint8_t* v) const { return reinterpret_cast<float*>(v + kPagePositions * v_stride()); }
 
 private:
-    std::int64_t tile_bytes(std::int64_t width) const {
-        const std::int64_t values = kPagePositions * width;
-        return format == KvFormat::q8 ? values + kPagePositions * static_cast<std::int64_t>(sizeof(float)) : 2 * values;
+    std::int64_t tile_bytes(std::int64_t elements) const {
+        const std::int64_t steps = format == KvFormat::f16 ? 0 : static_cast<std::int64_t>(sizeof(float));
+        return kPagePositions * (elements * element_bytes() + steps);
     }
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/isa_select.h"
+#include "kernels/kv_names.h"
 #include "kernels/op_checks.h"
 
 namespace foresay::kernels {
@@ -47,6 +48,7 @@ BackendInfo CpuOps::describe() const {
 }
 
 int64_t CpuOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    check_kv(shape, format);
     return CpuKv::offsets(shape, format).back() * pages;
 }
 

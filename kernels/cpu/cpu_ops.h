@@ -164,8 +164,8 @@ private:
     void group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const;
     void finish_head(const AttentionInOp& s, CpuWorkspace& a, const CpuKvLayer& kv, int head, int t);
     void norm_projections(const AttentionInOp& s, CpuWorkspace& a);
-    void store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, const float* x) const;
-    void store_value(const CpuKvLayer& kv, std::uint8_t* values, int32_t place, const float* x) const;
+    void store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, float* x) const;
+    void store_value(const CpuKvLayer& kv, std::uint8_t* values, int32_t place, float* x) const;
     void gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int head, int t, int tile, int gathered,
                           ThreadScratch& scratch);
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/panel_blocks.h"
+#include "kernels/kv_type.h"
 
 namespace foresay::kernels::cpu {
 
@@ -63,8 +64,8 @@ struct AttendTask {
     float scale, soft_cap;
     const std::uint8_t* const* k_tiles;  // keys, one pointer per page, starting with page first / kPagePositions
     const std::uint8_t* const* v_tiles;
-    float* scratch;                // attend_scratch_floats(head_dim) values
-    bool coded = false;            // true: int8 codes and steps; false: float16
+    float* scratch;  // attend_scratch_floats(head_dim) values
+    KvType k_type = KvType::f16, v_type = KvType::f16;
     const float* sinks = nullptr;  // [heads]: scores without a value; null: none
 };
 
@@ -103,6 +104,10 @@ struct IsaKernels {
     void (*to_half)(const float* x, int n, std::uint16_t* out);
     // The codes of a head's key or value x[n] (kernels/kv_code.h); returns their step, largest magnitude / 127.
     float (*to_kv_codes)(const float* x, int n, std::int8_t* codes);
+    // The same for codes of fewer bits (kernels/kv/low_bits.h), of a vector that is rotated already; a code to a byte.
+    float (*to_low_kv_codes)(const float* x, int n, int bits, std::uint8_t* codes);
+    // Rotates a head's vector x[n] as kernels/kv/low_bits.h defines it.
+    void (*rotate_for_cache)(float* x, int n);
     // Reads `bytes` bytes as fast as possible, to measure memory bandwidth. Returns a sum of them, so that the compiler
     // keeps the loads.
     std::uint64_t (*read)(const void* data, std::int64_t bytes);

@@ -29,6 +29,7 @@
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
+#include "kernels/kv_names.h"
 #include "kernels/op_checks.h"
 
 namespace foresay::kernels {
@@ -139,6 +140,7 @@ public:
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
 
     int64_t kv_bytes(const KvShape& of, int32_t pages, KvFormat format) const override {
+        check_kv(of, format);
         int64_t bytes = 0;
         for (const KvLayer& layer : of.layers) {
             bytes += KvLayout(layer, pages, format).layer_stride * static_cast<int64_t>(sizeof(__half));

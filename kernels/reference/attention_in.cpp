@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/kv_code.h"
+#include "kernels/kv/list.h"
+#include "kernels/kv/low_bits.h"
+#include "kernels/kv_format.h"
 #include "kernels/reference/reference_ops.h"
 
 namespace foresay::kernels::reference {
@@ -75,10 +77,24 @@ struct AttentionIn : PreparedOp {
     }
 };
 
-// Rounds each attention head's key or value to what KvFormat::q8 can hold.
-void round_to_codes(Floats& x, int32_t head_dim) {
+// Rounds each attention head's key or value to what the cache can hold. What is rotated is rotated back at once, so
+// that attention needs to know nothing of it.
+void round_to_codes(Floats& x, int32_t head_dim, KvType type) {
+    if (type == KvType::f16) return;
     const auto width = static_cast<std::size_t>(head_dim);
+    const int bits = kv_bits(type);
     for (std::size_t head = 0; head < x.size(); head += width) {
+        if (is_rotated(type)) {
+            const auto begin = x.begin() + static_cast<std::ptrdiff_t>(head), end = begin + head_dim;
+            rotate_for_cache(&*begin, head_dim);
+            const float extreme = kv_extreme(*std::max_element(begin, end), *std::min_element(begin, end));
+            const float scale = kv_low_scale(extreme, bits), zero = static_cast<float>(kv_code_zero(bits));
+            for (auto i = begin; i != end; ++i) {
+                *i = (static_cast<float>(kv_low_code(*i, scale, bits)) - zero) * (extreme / -zero);
+            }
+            rotate_for_cache(&*begin, head_dim);
+            continue;
+        }
         float largest = 0;
         for (std::size_t i = head; i < head + width; ++i) largest = std::max(largest, std::abs(x[i]));
         const float scale = kv_code_scale(largest);
@@ -110,10 +126,8 @@ void ReferenceOps::attention_in(const PreparedOp& prepared, Workspace& workspace
         op.norm_heads(op.k_norm, k.data(), op.shape.kv_heads);
         op.norm_heads(op.v_norm, v.data(), op.shape.kv_heads);
         op.rotate_heads(r.position, k.data(), op.shape.kv_heads);
-        if (kv.format == KvFormat::q8) {
-            round_to_codes(k, op.shape.head_dim);
-            round_to_codes(v, op.shape.head_dim);
-        }
+        round_to_codes(k, op.shape.head_dim, key_type(kv.format));
+        round_to_codes(v, op.shape.head_dim, value_type(kv.format));
         const int32_t cell = r.cell < 0 ? r.position : r.cell;
         const int32_t page = a.batch.sequences[r.sequence].pages[cell / kPagePositions];
         const int64_t at = kv.offset(layer, page, cell % kPagePositions, 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/kv_names.h"
 #include "kernels/reference/reference_ops.h"
 
 namespace foresay::kernels::reference {
@@ -15,7 +16,8 @@ int64_t page_values(const KvLayer& layer) {
 
 }  // namespace
 
-int64_t ReferenceOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat /*format*/) const {
+int64_t ReferenceOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    check_kv(shape, format);
     int64_t values = 0;
     for (const KvLayer& layer : shape.layers) values += 2 * page_values(layer);
     return values * pages * static_cast<int64_t>(sizeof(float));

@@ -12,6 +12,7 @@
 #include "core/config/layers.h"
 #include "core/config/nearest.h"
 #include "core/config/toml_tree.h"
+#include "kernels/kv_names.h"
 
 namespace foresay::core {
 namespace {
@@ -276,6 +277,35 @@ TEST_F(ConfigTest, TypesAreExact) {
     EXPECT_THAT(error("[target]\nmodel = \"a\\u0000b\"\n"), HasSubstr("zero byte"));
     EXPECT_THAT(error(target_ + "[runtime]\ndevice = \"gpu\"\n"),
                 HasSubstr("must be auto, cpu, cuda or cuda:N, not 'gpu'"));
+}
+
+TEST_F(ConfigTest, KeysAndValuesOfTheCacheAreNamedTogetherOrApart) {
+    using kernels::KvType;
+    const auto cache = [&](const std::string& value) {
+        const Config config = load(target_ + "[runtime]\nkv_cache = " + value + "\n");
+        return std::pair(config.kv_format, std::get<std::string>(config.setting("runtime.kv_cache").value));
+    };
+    const auto mixed = kernels::kv_format(KvType::q8, KvType::q4);
+    EXPECT_EQ(cache("\"q4\"").first, kernels::kv_format(KvType::q4, KvType::q4));
+    EXPECT_EQ(cache("\"q6\"").first, kernels::kv_format(KvType::q6, KvType::q6));
+    // The text and a table are the same setting.
+    for (const char* same : {"\"k=q8,v=q4\"", "{k = \"q8\", v = \"q4\"}", "{v = \"q4\", k = \"q8\"}"}) {
+        EXPECT_EQ(cache(same), std::pair(mixed, std::string("k=q8,v=q4"))) << same;
+    }
+    EXPECT_EQ(cache("{k = \"q8\", v = \"q8\"}"), std::pair(kernels::KvFormat::q8, std::string("q8")));
+    EXPECT_EQ(load(target_, {"runtime.kv_cache=k=q8,v=q4"}).kv_format, mixed);
+    const auto wrong = [&](const std::string& value) {
+        return error(target_ + "[runtime]\nkv_cache = " + value + "\n");
+    };
+    EXPECT_THAT(wrong("\"q5\""), HasSubstr("test.toml:4:12: 'runtime.kv_cache' must be one of f16, q8, q6, q4, "));
+    EXPECT_THAT(wrong("{k = \"q8\"}"),
+                StartsWith("test.toml:4:12: 'runtime.kv_cache' lacks 'v'; a table must name all of its parts"));
+    EXPECT_THAT(wrong("{k = \"q8\", v = \"q3\"}"),
+                StartsWith("test.toml:4:27: 'runtime.kv_cache.v' must be one of f16, q8, q6, q4, not 'q3'"));
+    EXPECT_THAT(wrong("{k = \"q8\", v = 4}"), StartsWith("test.toml:4:27: 'runtime.kv_cache.v' must be"));
+    EXPECT_THAT(wrong("{k = \"q8\", w = \"q4\"}"), HasSubstr("unknown key 'w' in [runtime.kv_cache]"));
+    // float16 stands for both, or for neither.
+    EXPECT_THAT(wrong("{k = \"f16\", v = \"q4\"}"), HasSubstr("must be one of f16, q8, q6, q4, k="));
 }
 
 TEST_F(ConfigTest, AllErrorsComeAtOnceUpToALimit) {

@@ -26,6 +26,7 @@ const std::vector<Kind>& kinds() {
         {"a model architecture", "qwen2", R"(qwen2(?!\.))"},  // qwen2.5-coder-7b is a shape
         {"a quantisation type", "q5_k", R"(\bq5_k\b)"},
         {"a format of quantised safetensors", "gptq_format", R"(\bgptq_format\b)"},
+        {"a type of keys or values in the KV cache", "KvQ6", R"(\bkvq6\b|enum class kvtype)"},
         {"an op", "mlp_out", R"(\bmlp_?out)"},
         {"a built-in sampler", "min_p", R"(\bmin_?p\b)"},
         {"a sampler plugin", "wordlist", R"(\bwordlist)"},

@@ -43,7 +43,7 @@ inline std::vector<std::uint8_t> cell_bytes(const kernels::KvPages& pages, std::
                                     cell % kernels::kPagePositions);
     }
     const auto& kv = static_cast<const kernels::cpu::CpuKv&>(pages);
-    const bool codes = kv.format == kernels::KvFormat::q8;
+    const bool codes = kv.format != kernels::KvFormat::f16;
     const std::int64_t size = codes ? 1 : 2;
     const std::int32_t page = list[static_cast<std::size_t>(cell / kernels::kPagePositions)];
     const std::int32_t place = cell % kernels::kPagePositions;
@@ -54,11 +54,14 @@ inline std::vector<std::uint8_t> cell_bytes(const kernels::KvPages& pages, std::
     };
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(kv.shape.layers.size()); ++i) {
         const kernels::cpu::CpuKvLayer layer = kv.layer(i);
-        const std::int32_t dh = layer.shape.head_dim;
+        // Padding of values may hold anything; with low bits there is none that is not written.
+        const bool low = layer.v_bits() < 8;
+        const std::int64_t values = low ? layer.v_stride() : layer.shape.head_dim;
         for (std::int32_t head = 0; head < layer.shape.heads; ++head) {
             std::uint8_t *k = layer.k(page, head), *v = layer.v(page, head);
-            for (std::int32_t d = 0; d < dh; ++d) append(k + size * (layer.k_index(place) + 16 * d), size);
-            append(v + size * place * layer.v_stride(), size * dh);
+            for (std::int64_t i = 0; i < layer.k_columns(); ++i)
+                append(k + size * (layer.k_index(place) + 16 * i), size);
+            append(v + size * place * layer.v_stride(), size * values);
             if (!codes) continue;
             append(layer.k_steps(k) + place, sizeof(float));
             append(layer.v_steps(v) + place, sizeof(float));

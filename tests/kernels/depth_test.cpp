@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "base/error.h"
+#include "tests/kernels/kv_suffix.h"
 #include "tests/kernels/law_case.h"
 #include "tests/kernels/tolerances.h"
 
@@ -120,13 +122,16 @@ std::vector<DepthCase> depth_cases() {
             cases.push_back({backend, format, 128, 2, 0});
             cases.push_back({backend, format, 20, 10, 3000});
         }
+        cases.push_back({backend, kLowBits, 64, 8, 0});
+        cases.push_back({backend, kv_format(KvType::q8, KvType::q6), 80, 2, 0});
+        cases.push_back({backend, kv_format(KvType::q4, KvType::q8), 20, 10, 3000});
     }
     return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Depth, testing::ValuesIn(depth_cases()), [](const auto& info) {
-    return info.param.backend + (info.param.format == KvFormat::q8 ? "_q8_" : "_f16_") +
-           std::to_string(info.param.head_dim) + (info.param.window > 0 ? "_window" : "");
+    return info.param.backend + "_" + cache_name(info.param.format) + "_" + std::to_string(info.param.head_dim) +
+           (info.param.window > 0 ? "_window" : "");
 });
 
 class Formats : public testing::TestWithParam<std::string> {
@@ -145,6 +150,28 @@ TEST_P(Formats, EightBitsTakeHalfOfSixteen) {
     if (GetParam() == "reference") return;  // keeps float32 of either
     // A byte a value, and four for each head's vector.
     EXPECT_EQ(kv->bytes, ops.kv_bytes(model.shape(), 3, KvFormat::f16) * 68 / 128);
+}
+
+TEST_P(Formats, BytesOfFewerBits) {
+    if (GetParam() == "reference") GTEST_SKIP() << "the reference keeps float32 of any format";
+    if (GetParam() == "cuda") GTEST_SKIP() << "pages are padded on CUDA";
+    Ops& ops = backend_ops(GetParam(), 1);
+    const KvShape shape(std::vector<KvLayer>{{3, 128}, {1, 64}});
+    const std::int64_t vectors = 2 * 3 * kPagePositions, narrow = 2 * kPagePositions;  // of keys and values in a page
+    EXPECT_EQ(ops.kv_bytes(shape, 1, kv_format(KvType::q4, KvType::q4)), vectors * (64 + 4) + narrow * (32 + 4));
+    EXPECT_EQ(ops.kv_bytes(shape, 1, kv_format(KvType::q6, KvType::q6)), vectors * (96 + 4) + narrow * (48 + 4));
+    EXPECT_EQ(ops.kv_bytes(shape, 1, kv_format(KvType::q8, KvType::q4)),
+              vectors / 2 * (128 + 4 + 64 + 4) + narrow / 2 * (64 + 4 + 32 + 4));
+    // At least 3.5 times as many positions as float16.
+    EXPECT_GE(2 * ops.kv_bytes(shape, 1, KvFormat::f16), 7 * ops.kv_bytes(shape, 1, kv_format(KvType::q4, KvType::q4)));
+    try {
+        ops.kv_bytes(KvShape(std::vector<KvLayer>{{2, 30}}), 1, kv_format(KvType::q8, KvType::q4));
+        FAIL() << "heads of 30 values have no whole groups";
+    } catch (const Error& error) {
+        EXPECT_STREQ(error.what(),
+                     "a KV cache of k=q8,v=q4 needs attention heads whose width is a multiple of 4, and this model has "
+                     "heads of 30; use f16 or q8");
+    }
 }
 
 // The specification of KvFormat::q8: a stored value is within half a code of the given one.
@@ -168,6 +195,23 @@ TEST(CodeFormat, KeepsHalfACode) {
     }
     EXPECT_GT(error, 0.0);  // it does round
     EXPECT_LT(std::sqrt(error), 0.02 * std::sqrt(length));
+    // Each bit less doubles the step.
+    double before = error;
+    for (const KvType type : {KvType::q6, KvType::q4}) {
+        TinyConfig fewer = halves.config();
+        fewer.kv_format = kv_format(type, type);
+        const TinyModel model(fewer);
+        TinyRun run(model, reference_ops(), 2, 16);
+        Sequence sequence{{0, 1}};
+        const auto rows = feed(run, sequence, tokens, {16});
+        double now = 0;
+        for (std::size_t d = 0; d < rows.back().residual.size(); ++d) {
+            now += std::pow(static_cast<double>(rows.back().residual[d]) - expected.back().residual[d], 2);
+        }
+        EXPECT_GT(now, 4 * before) << name(fewer.kv_format);
+        EXPECT_LT(now, 64 * before) << name(fewer.kv_format);
+        before = now;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Formats, testing::ValuesIn([] {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/kv_suffix.h"
 #include "tests/kernels/tiny_model.h"
 
 namespace foresay::test {
@@ -53,8 +54,8 @@ struct LawCase {
 };
 
 inline void PrintTo(const LawCase& c, std::ostream* out) {
-    *out << c.backend << " " << kernels::info(c.quant_type).name << " " << c.threads
-         << (c.kv_format == kernels::KvFormat::q8 ? " q8" : "") << (c.head_norms ? "" : " without head norms");
+    *out << c.backend << " " << kernels::info(c.quant_type).name << " " << c.threads << cache_suffix(c.kv_format)
+         << (c.head_norms ? "" : " without head norms");
 }
 
 inline std::vector<LawCase> law_cases() {
@@ -71,6 +72,7 @@ inline std::vector<LawCase> law_cases() {
                 // The format of the cache and that of the weights are independent.
                 if (quant_type == QuantType::f32 || quant_type == (isa == "cuda" ? QuantType::q4_0 : QuantType::q8_0)) {
                     cases.push_back({isa, quant_type, threads, kernels::KvFormat::q8});
+                    if (threads == 1) cases.push_back({isa, quant_type, threads, kLowBits});
                 }
                 if (isa == "cuda" && quant_type == QuantType::q4_0) {
                     for (const auto format : {kernels::KvFormat::f16, kernels::KvFormat::q8}) {
@@ -81,14 +83,14 @@ inline std::vector<LawCase> law_cases() {
         }
         if (kFullMatrix || quant_type == QuantType::f32) cases.push_back({"reference", quant_type, 1});
         if (quant_type == QuantType::f32) cases.push_back({"reference", quant_type, 1, kernels::KvFormat::q8});
+        if (quant_type == QuantType::f32) cases.push_back({"reference", quant_type, 1, kLowBits});
     }
     return cases;
 }
 
 inline std::string law_case_name(const testing::TestParamInfo<LawCase>& info) {
     return info.param.backend + "_" + std::string(kernels::info(info.param.quant_type).name) + "_" +
-           std::to_string(info.param.threads) + "_threads" +
-           (info.param.kv_format == kernels::KvFormat::q8 ? "_q8" : "") +
+           std::to_string(info.param.threads) + "_threads" + cache_suffix(info.param.kv_format) +
            (info.param.head_norms ? "" : "_without_head_norms");
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/op_checks.h"
+#include "tests/kernels/kv_suffix.h"
 #include "tests/kernels/tiny_model.h"
 #include "tests/kernels/tolerances.h"
 
@@ -167,7 +168,9 @@ protected:
         // Two or three matrices with int8 inputs after one another.
         const double noise = GetParam() == "cuda" ? 1.0 : 1.5;
         return noise * op_tolerance(GetParam(), type, reads_cache) +
-               (reads_cache && format == KvFormat::q8 ? kCodeCacheOp + (type == QuantType::f32 ? 0.0 : 0.01) : 0.0);
+               (!reads_cache || format == KvFormat::f16 ? 0.0
+                : has_low_bits(format)                  ? kLowCodeCacheOp + (type == QuantType::f32 ? 0.0 : 0.06)
+                                                        : kCodeCacheOp + (type == QuantType::f32 ? 0.0 : 0.01));
     }
 };
 
@@ -293,9 +296,8 @@ TEST_P(DenseOptions, Attention) {
             AttendSpec attend{.shape = shape_, .scale = 0.2f};
             AttentionOutSpec out{.shape = shape_, .o = o.view()};
             c.change(in, attend, out);
-            for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
-                SCOPED_TRACE(testing::Message()
-                             << c.name << ", " << info(type).name << (format == KvFormat::q8 ? ", q8" : ""));
+            for (const KvFormat format : kCacheFormats) {
+                SCOPED_TRACE(testing::Message() << c.name << ", " << info(type).name << cache_suffix(format));
                 check_stages(
                     [=](Ops& ops) -> Stages {
                         const auto first = shared(ops.prepare(in)), second = shared(ops.prepare(attend)),
@@ -356,11 +358,11 @@ TEST_P(DenseOptions, LayersDifferAndShare) {
                 weights.push_back({matrix(width, 128, type), matrix(kv, 128, type), matrix(kv, 128, type),
                                    matrix(128, width, type), vector(heads.head_dim, 1.0f), vector(heads.heads)});
             }
-            for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
+            for (const KvFormat format : kCacheFormats) {
                 SCOPED_TRACE(testing::Message()
                              << shapes.layers[1].heads << " heads of " << shapes.layers[1].head_dim << " beside "
                              << shapes.layers[0].heads << " of " << shapes.layers[0].head_dim << ", " << info(type).name
-                             << (format == KvFormat::q8 ? ", q8" : ""));
+                             << cache_suffix(format));
                 check_stages(
                     [&](Ops& ops) -> Stages {
                         std::vector<std::shared_ptr<PreparedOp>> prepared;
@@ -441,8 +443,8 @@ TEST_P(DenseOptions, ParallelBranches) {
                      o = matrix(128, 128, type), gate = matrix(192, 128, type), up = matrix(192, 128, type),
                      down = matrix(128, 192, type);
         for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
-            for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
-                SCOPED_TRACE(testing::Message() << info(type).name << (format == KvFormat::q8 ? ", q8" : ""));
+            for (const KvFormat format : kCacheFormats) {
+                SCOPED_TRACE(testing::Message() << info(type).name << cache_suffix(format));
                 check_stages(
                     [&](Ops& ops) -> Stages {
                         AttentionInSpec in{

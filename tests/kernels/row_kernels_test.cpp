@@ -1,5 +1,6 @@
 // What each instruction set does with one row (norm, int8 codes, float16, attention), compared with plain loops.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,7 +10,9 @@
 #include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/isa_select.h"
+#include "kernels/kv/low_bits.h"
 #include "kernels/kv_code.h"
+#include "kernels/kv_names.h"
 #include "tests/kernels/oracle.h"
 #include "tests/kernels/tiny_model.h"
 #include "tests/kernels/tolerances.h"
@@ -192,6 +195,85 @@ TEST_P(RowKernels, CacheCodesOfWhatIsNotFiniteHaveNoStep) {
     }
 }
 
+// The codes of fewer bits of a vector that is rotated already, by the functions of kernels/kv/low_bits.h.
+struct LowCodes {
+    std::vector<std::uint8_t> codes;
+    float step = 0;
+
+    LowCodes(std::span<const float> x, int bits) {
+        const float extreme = kv_extreme(*std::max_element(x.begin(), x.end()), *std::min_element(x.begin(), x.end()));
+        const float scale = kv_low_scale(extreme, bits);
+        for (const float y : x) codes.push_back(static_cast<std::uint8_t>(kv_low_code(y, scale, bits)));
+        step = extreme / -static_cast<float>(kv_code_zero(bits));
+    }
+};
+
+TEST_P(RowKernels, LowCacheCodesEqualTheSpecification) {
+    for (const int bits : {4, 6}) {
+        for (const int n : {4, 12, 16, 20, 64, 80, 128, 256}) {
+            for (const float spread : {1.0f, 1e-3f, 1e4f, 1e-29f, 1e-31f, 1e-40f, 0.0f, 1e36f}) {
+                for (int i = 0; i < 20; ++i) {
+                    auto x = bell(random_, static_cast<std::size_t>(n), spread);
+                    // Halves between two codes, and both ends at once.
+                    if (i == 0) x = std::vector<float>(x.size(), 0.5f * spread), x[1] = 8 * spread;
+                    if (i == 1) x = std::vector<float>(x.size(), -1.5f * spread), x[2] = -8 * spread;
+                    if (i == 2) x[0] = 9 * spread, x[3] = -9 * spread;
+                    const LowCodes expected(x, bits);
+                    std::vector<std::uint8_t> codes(x.size() + 1, 99);
+                    ASSERT_EQ(isa().to_low_kv_codes(x.data(), n, bits, codes.data()), expected.step);
+                    for (std::size_t d = 0; d < x.size(); ++d) {
+                        ASSERT_EQ(codes[d], expected.codes[d]) << "value " << d << " of " << n << ": " << x[d];
+                        ASSERT_LT(codes[d], 1 << bits);
+                    }
+                    ASSERT_EQ(codes.back(), 99) << "wrote beyond the vector";
+                }
+            }
+        }
+    }
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        for (const std::size_t at : {0, 17, 39}) {
+            auto x = bell(random_, 40, 1.0f);
+            x[at] = bad;
+            std::vector<std::uint8_t> codes(x.size());
+            EXPECT_TRUE(std::isnan(isa().to_low_kv_codes(x.data(), 40, 4, codes.data()))) << bad << " at " << at;
+        }
+    }
+}
+
+TEST_P(RowKernels, RotationForTheCacheEqualsTheSpecification) {
+    for (const int n : {1, 3, 4, 6, 8, 16, 20, 24, 32, 40, 64, 80, 96, 112, 128, 192, 256, 512}) {
+        const auto x = bell(random_, static_cast<std::size_t>(n), 2.0f);
+        auto expected = x, found = x;
+        rotate_for_cache(expected.data(), n);
+        found.push_back(99.0f);
+        isa().rotate_for_cache(found.data(), n);
+        double before = 0, after = 0;
+        for (int d = 0; d < n; ++d) {
+            const auto at = static_cast<std::size_t>(d);
+            ASSERT_EQ(found[at], expected[at]) << "value " << d << " of " << n;
+            before += static_cast<double>(x[at]) * x[at];
+            after += static_cast<double>(found[at]) * found[at];
+        }
+        EXPECT_EQ(found.back(), 99.0f) << "wrote beyond the vector";
+        EXPECT_NEAR(after, before, 1e-5 * before);  // a rotation keeps lengths
+        isa().rotate_for_cache(found.data(), n);
+        for (std::size_t d = 0; d < x.size(); ++d) ASSERT_NEAR(found[d], x[d], 1e-5) << "is its own inverse";
+    }
+}
+
+// Computed by hand: (1, 2, 3, 4) becomes (10, -2, -4, 0) / 2; the extreme is 5, so a step is -5/8.
+TEST_P(RowKernels, LowCacheCodesOfFourValues) {
+    float x[] = {1, 2, 3, 4};
+    isa().rotate_for_cache(x, 4);
+    EXPECT_THAT(x, testing::ElementsAre(5.0f, -1.0f, -2.0f, 0.0f));
+    std::uint8_t codes[4];
+    EXPECT_EQ(isa().to_low_kv_codes(x, 4, 4, codes), -0.625f);
+    EXPECT_THAT(codes, testing::ElementsAre(0, 10, 11, 8));
+    EXPECT_EQ(isa().to_low_kv_codes(x, 4, 6, codes), -0.15625f);
+    EXPECT_THAT(codes, testing::ElementsAre(0, 38, 45, 32));
+}
+
 struct Pages {
     std::vector<std::vector<std::uint8_t>> k, v;
     std::vector<const std::uint8_t*> k_tiles, v_tiles;
@@ -215,21 +297,44 @@ Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int hea
             const auto from = static_cast<std::size_t>(position * head_dim);
             const std::span<const float> key(k.data() + from, static_cast<std::size_t>(head_dim));
             const std::span<const float> value(v.data() + from, static_cast<std::size_t>(head_dim));
+            // Low bits, as kernels/cpu/cpu_memory.h places them.
+            const auto put_low = [&](std::vector<std::uint8_t>& tile, std::int64_t index, int code, int shift,
+                                     int mask) {
+                auto& byte = tile[static_cast<std::size_t>(index)];
+                byte = static_cast<std::uint8_t>((byte & ~(mask << shift)) | (code & mask) << shift);
+            };
+            if (const int bits = kv.k_bits(); bits < 8) {
+                const LowCodes low(key, bits);
+                for (int d = 0; d < head_dim; ++d) {
+                    const int code = low.codes[static_cast<std::size_t>(d)];
+                    put_low(tile_k, kv.k_index(i) + d / 2 * 16, code, d % 2 * 4, 15);
+                    if (bits > 4) put_low(tile_k, kv.k_index(i) + (head_dim / 2 + d / 4) * 16, code >> 4, d % 4 * 2, 3);
+                }
+                kv.k_steps(tile_k.data())[i] = low.step;
+            }
+            if (const int bits = kv.v_bits(); bits < 8) {
+                const LowCodes low(value, bits);
+                for (int d = 0; d < head_dim; ++d) {
+                    const int code = low.codes[static_cast<std::size_t>(d)];
+                    put_low(tile_v, i * padded + d / 32 * 16 + d % 16, code, d / 16 % 2 * 4, 15);
+                    const std::int64_t high = i * padded + (head_dim + 31) / 32 * 16 + d / 64 * 16 + d % 16;
+                    if (bits > 4) put_low(tile_v, high, code >> 4, d / 16 % 4 * 2, 3);
+                }
+                kv.v_steps(tile_v.data())[i] = low.step;
+            }
             const KvCodes key_codes(key), value_codes(value);
             for (int d = 0; d < head_dim; ++d) {
                 const auto at = static_cast<std::size_t>(d);
                 const std::int64_t key_index = kv.k_index(i) + 16 * d, value_index = i * padded + d;
-                if (format == KvFormat::q8) {
-                    put(tile_k, key_index, key_codes.codes[at]);
-                    put(tile_v, value_index, value_codes.codes[at]);
-                } else {
+                if (kv.k_bits() == 8) put(tile_k, key_index, key_codes.codes[at]);
+                if (kv.v_bits() == 8) put(tile_v, value_index, value_codes.codes[at]);
+                if (format == KvFormat::f16) {
                     put(tile_k, key_index, f32_to_f16(key[at]));
                     put(tile_v, value_index, f32_to_f16(value[at]));
                 }
             }
-            if (format != KvFormat::q8) continue;
-            kv.k_steps(tile_k.data())[i] = key_codes.step;
-            kv.v_steps(tile_v.data())[i] = value_codes.step;
+            if (kv.k_bits() == 8) kv.k_steps(tile_k.data())[i] = key_codes.step;
+            if (kv.v_bits() == 8) kv.v_steps(tile_v.data())[i] = value_codes.step;
         }
     }
     for (const auto& tile : pages.k) pages.k_tiles.push_back(tile.data());
@@ -238,14 +343,17 @@ Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int hea
 }
 
 // All vectors of `width` values as the cache stores them.
-std::vector<float> kept(const std::vector<float>& x, int width, KvFormat format) {
+std::vector<float> kept(const std::vector<float>& x, int width, KvType type) {
     std::vector<float> out;
     for (std::size_t at = 0; at < x.size(); at += static_cast<std::size_t>(width)) {
         const std::span<const float> vector(x.data() + at, static_cast<std::size_t>(width));
         const KvCodes codes(vector);
+        const int bits = kv_bits(type) < 8 ? kv_bits(type) : 4;
+        const LowCodes low(vector, bits);
         for (std::size_t d = 0; d < vector.size(); ++d) {
-            out.push_back(format == KvFormat::q8 ? static_cast<float>(codes.codes[d]) * codes.step
-                                                 : f16_to_f32(f32_to_f16(vector[d])));
+            out.push_back(type == KvType::f16  ? f16_to_f32(f32_to_f16(vector[d]))
+                          : type == KvType::q8 ? static_cast<float>(codes.codes[d]) * codes.step
+                                               : static_cast<float>(low.codes[d] - kv_code_zero(bits)) * low.step);
         }
     }
     return out;
@@ -266,13 +374,13 @@ void check_attention(const IsaKernels& isa, Random& random, const Attention& a) 
     const auto count = static_cast<std::size_t>(a.last + a.rows) * head_dim;
     const auto k = bell(random, count, 1.0f), v = bell(random, count, 1.0f);
     const Pages pages = pages_of(k, v, a.head_dim, a.first, a.last + a.rows - 1, a.format);
-    const auto kept_k = kept(k, a.head_dim, a.format), kept_v = kept(v, a.head_dim, a.format);
+    const auto kept_k = kept(k, a.head_dim, key_type(a.format)), kept_v = kept(v, a.head_dim, value_type(a.format));
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
     std::vector<float> out(static_cast<std::size_t>(a.rows) * out_stride, 77.0f);
     std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(a.head_dim)));
     isa.attend({q.data(), out.data(), static_cast<std::int64_t>(q_stride), static_cast<std::int64_t>(out_stride),
                 a.rows, a.heads, a.head_dim, a.first, a.last, scale, a.soft_cap, pages.k_tiles.data(),
-                pages.v_tiles.data(), scratch.data(), a.format == KvFormat::q8});
+                pages.v_tiles.data(), scratch.data(), key_type(a.format), value_type(a.format)});
     for (std::size_t row = 0; row < static_cast<std::size_t>(a.rows); ++row) {
         const int last = a.last + static_cast<int>(row);
         for (std::size_t h = 0; h < heads; ++h) {
@@ -308,7 +416,7 @@ void check_attention(const IsaKernels& isa, Random& random, const Attention& a) 
 }
 
 TEST_P(RowKernels, AttentionEqualsPlainLoops) {
-    for (const int head_dim : {1, 3, 16, 20, 32, 64, 128}) {
+    for (const int head_dim : {1, 3, 16, 20, 32, 64, 80, 128}) {
         for (const int heads : {1, 2, 3, 4, 7, 8, 16}) {
             for (const float cap : {0.0f, 2.0f}) {
                 for (const auto& [rows, first, last] : std::vector<std::tuple<int, int, int>>{{1, 0, 0},
@@ -325,10 +433,14 @@ TEST_P(RowKernels, AttentionEqualsPlainLoops) {
                                                                                               {9, 0, 70},
                                                                                               {64, 0, 64}}) {
                     if (rows > 3 && (head_dim > 32 || heads > 8)) continue;
-                    for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
-                        SCOPED_TRACE(testing::Message() << rows << " rows, " << heads << " heads of " << head_dim
-                                                        << ", positions " << first << " to " << last << ", cap " << cap
-                                                        << (format == KvFormat::q8 ? ", q8" : ""));
+                    for (const KvFormat format :
+                         {KvFormat::f16, KvFormat::q8, kv_format(KvType::q6, KvType::q4),
+                          kv_format(KvType::q4, KvType::q6), kv_format(KvType::q8, KvType::q4)}) {
+                        // The types of keys and of values are independent, so some shapes are enough for the mixed.
+                        if (has_low_bits(format) && (head_dim % 4 != 0 || (cap > 0 && heads > 2))) continue;
+                        SCOPED_TRACE(testing::Message()
+                                     << rows << " rows, " << heads << " heads of " << head_dim << ", positions "
+                                     << first << " to " << last << ", cap " << cap << ", " << name(format));
                         ASSERT_NO_FATAL_FAILURE(
                             check_attention(isa(), random_, {rows, heads, head_dim, first, last, cap, format}));
                     }

@@ -12,6 +12,9 @@
 //                                                         whose step is 2^-11: about 3e-4 after averaging
 //   op, codes in cache   as above                        K and V differ by rounding before they become codes: here and
 //                                                         there a code is one apart
+//   op, low codes        as above                        the same with steps of up to 1/8: 16 times those of 8 bits,
+//                                                         a sixteenth as often, so that the root of the mean square
+//                                                         grows by 4
 //   op, int8             length of what the op adds       the CPU's inputs of quantised matrices become int8 per 128:
 //                                                         an error of up to 1/254 of the group's peak in each, uniform,
 //                                                         that is 0.5 % of the length of a bell-shaped group; an op of
@@ -26,7 +29,7 @@
 
 #include <string>
 
-#include "kernels/ops.h"
+#include "kernels/kv_format.h"
 #include "tests/kernels/tensors.h"
 
 namespace foresay::test {
@@ -39,10 +42,12 @@ inline constexpr double kAttention = 2e-5;
 inline constexpr double kFloatOp = 1e-5;
 inline constexpr double kHalfCacheOp = 2e-3;
 inline constexpr double kCodeCacheOp = 5e-3;
+inline constexpr double kLowCodeCacheOp = 2e-2;
 inline constexpr double kInt8Op = 0.04;
 inline constexpr double kHalfInputOp = 1.2e-3;
 
 inline double cache_tolerance(kernels::KvFormat format) {
+    if (kernels::has_low_bits(format)) return kLowCodeCacheOp;
     return format == kernels::KvFormat::q8 ? kCodeCacheOp : kHalfCacheOp;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "plugins/host/plugin_host.h"
+#include "tests/kernels/kv_suffix.h"
 #include "tests/laws/text_oracle.h"
 #include "tests/models/family_models.h"
 #include "tests/samplers/judging_samplers.h"
@@ -313,10 +314,10 @@ TEST(IdentityMatrix, TextsAreThoseOfTheOracle) {
     for (const bool plugin : {false, true}) {
         for (int chain = 0; chain < kChains; ++chain) {
             for (const double temperature : {0.0, 0.7, 1.2}) {
-                for (const auto format : {kernels::KvFormat::f16, kernels::KvFormat::q8}) {
+                for (const auto format : kCacheFormats) {
                     const std::string what = "chain " + std::to_string(chain) + (plugin ? " with plugin" : "") +
-                                             ", temperature " + std::to_string(temperature) +
-                                             (format == kernels::KvFormat::q8 ? ", 8-bit cache" : "");
+                                             ", temperature " + std::to_string(temperature) + ", cache " +
+                                             kernels::name(format);
                     ASSERT_NO_FATAL_FAILURE(expect_oracle([&] { return matrix_chain(chain, temperature, plugin); },
                                                           format, ++seed, what, fraction, totals));
                 }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 
+#include "tests/kernels/kv_suffix.h"
 #include "tests/models/backends.h"
 #include "tests/models/family_models.h"
 
@@ -61,7 +62,9 @@ struct Case {
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
-const char* cache_suffix(const Case& c) { return c.kv_format == kernels::KvFormat::q8 ? "_kv_q8" : ""; }
+std::string cache_suffix(const Case& c) {
+    return c.kv_format == kernels::KvFormat::f16 ? "" : "_kv_" + cache_name(c.kv_format);
+}
 
 void PrintTo(const Case& c, std::ostream* out) {
     *out << backends()[c.backend].name << " " << c.model << cache_suffix(c);
@@ -191,17 +194,22 @@ std::vector<Case> cases() {
         }
         all.push_back({backend, "f32", kernels::KvFormat::q8});
         all.push_back({backend, "q8_0+bias", kernels::KvFormat::q8});
+        all.push_back({backend, "q8_0+bias", kLowBits});
+        all.push_back(
+            {backend, std::string(kFamily) + "gemma4-e", kernels::kv_format(kernels::KvType::q4, kernels::KvType::q8)});
         for (const std::string& family : family_names()) {
             // The reference is slow, and computes rows one by one: some families with everything in them will do.
             const bool rich = family == "gpt_oss" || family == "gemma4-e" || family == "glm4_moe";
             if (backend == 0 && !rich) continue;
             const bool cuda = backends()[backend].name == "cuda";
             all.push_back({backend, std::string(kFamily) + family});
-            // On a device the two formats of the cache take different paths.
+            // On a device the formats of the cache take different paths.
             if (cuda) all.push_back({backend, std::string(kFamily) + family, kernels::KvFormat::q8});
+            if (cuda) all.push_back({backend, std::string(kFamily) + family, kLowBits});
         }
         if (backend == 0) continue;
         all.push_back({backend, "target", kernels::KvFormat::q8});
+        all.push_back({backend, "target", kLowBits});
         all.push_back({backend, "target"});
         all.push_back({backend, "draft"});
     }

@@ -12,8 +12,10 @@
 // where decay[j] = exp(old peak - new peak). At the end the values are divided by total[j]. The scratch holds scores
 // and values of the Q queries.
 //
-// Formats: keys and values are widened to float32 in registers. With int8, a key's step multiplies its score and a
-// value's step multiplies its weight, so the inner loops gain one conversion and nothing else.
+// Formats: keys and values are widened to float32 in registers. With codes, a key's step multiplies its score and a
+// value's step multiplies its weight, so the inner loops gain conversions and nothing else. Each type of keys and of
+// values has inner loops of its own, called once per tile. With fewer than 8 bits queries come rotated, and outputs
+// leave rotated.
 //
 // Law 1: tiles begin at multiples of 64 and are processed in increasing position; peak, total and values are updated
 // once per tile. A row's bits depend on its own positions only. Positions that were never written may hold
@@ -21,49 +23,130 @@
 // their scores are replaced, and their values are not read.
 
 #include "kernels/cpu/isa/table.h"
+#include "kernels/kv/list.h"
 
 namespace foresay::kernels::cpu::FORESAY_ISA {
 namespace {
 
 using std::int64_t;
-using std::uint16_t;
+using std::uint8_t;
 
 constexpr int kTile = 64;
 
-// The formats of the KV cache. load16() widens 16 elements to float32. If kSteps, the caller must still multiply by the
-// step of their position.
+// The types of keys and values (kernels/cpu/cpu_memory.h has their layout). keys() widens values d, d + 1, ... of 16
+// keys, kGroup of them, and values() 16 values of a value vector. If kSteps, the caller must still multiply by the step
+// of their position.
+//   columns(n)        elements of a key of n values        record(n)   bytes of a value vector of n, a multiple of 16
 struct Halves {
-    using Value = uint16_t;
     static constexpr bool kSteps = false;
-    FORESAY_INLINE F load16(const Value* p) { return load_half(p); }
+    static constexpr int kGroup = 2;
+    FORESAY_INLINE int column_bytes(int n) { return 2 * n; }
+    FORESAY_INLINE int record(int n) { return 2 * n; }
+    FORESAY_INLINE F key(const uint8_t* block, int d) { return load_half(block + 32 * d); }
+    FORESAY_INLINE void keys(const uint8_t* block, int, int d, F (&k)[kGroup]) {
+        k[0] = key(block, d);
+        k[1] = key(block, d + 1);
+    }
+    FORESAY_INLINE F values(const uint8_t* v, int, int d) { return load_half(v + 2 * d); }
 };
 struct Codes {
-    using Value = std::int8_t;
     static constexpr bool kSteps = true;
-    FORESAY_INLINE F load16(const Value* p) { return to_float(load_i8(p)); }
+    static constexpr int kGroup = 2;
+    FORESAY_INLINE int column_bytes(int n) { return n; }
+    FORESAY_INLINE int record(int n) { return n; }
+    FORESAY_INLINE F widen(const uint8_t* p) { return to_float(load_i8(reinterpret_cast<const std::int8_t*>(p))); }
+    FORESAY_INLINE F key(const uint8_t* block, int d) { return widen(block + 16 * d); }
+    FORESAY_INLINE void keys(const uint8_t* block, int, int d, F (&k)[kGroup]) {
+        k[0] = key(block, d);
+        k[1] = key(block, d + 1);
+    }
+    FORESAY_INLINE F values(const uint8_t* v, int, int d) { return widen(v + d); }
 };
+// Heads are whole groups of four (check_kv).
+template <int kBits>
+struct LowCodes {
+    static_assert(kBits == 4 || kBits == 6);
+    static constexpr bool kSteps = true;
+    static constexpr bool kHigh = kBits > 4;
+    static constexpr int kGroup = kHigh ? 4 : 2;
+    FORESAY_INLINE int column_bytes(int n) { return n / 2 + (kHigh ? n / 4 : 0); }
+    FORESAY_INLINE int low_bytes(int n) { return (n + 31) / 32 * 16; }
+    FORESAY_INLINE int record(int n) { return low_bytes(n) + (kHigh ? (n + 63) / 64 * 16 : 0); }
+    FORESAY_INLINE F centred(I code) { return to_float(add_int(code, set_int(-(1 << (kBits - 1))))); }
+    FORESAY_INLINE void keys(const uint8_t* block, int n, int d, F (&k)[kGroup]) {
+        const I first = load_u8(block + 8 * d);
+        if constexpr (kHigh) {
+            const I second = load_u8(block + 8 * d + 16), high = load_u8(block + 8 * n + 4 * d);
+            k[0] = centred(or_int(and_int(first, 15), and_int(shift_left<4>(high), 48)));
+            k[1] = centred(or_int(shift_right<4>(first), and_int(shift_left<2>(high), 48)));
+            k[2] = centred(or_int(and_int(second, 15), and_int(high, 48)));
+            k[3] = centred(or_int(shift_right<4>(second), and_int(shift_right<2>(high), 48)));
+        } else {
+            k[0] = centred(and_int(first, 15));
+            k[1] = centred(shift_right<4>(first));
+        }
+    }
+    // The bits `mask` at place `shift`, times `worth`.
+    FORESAY_INLINE F bits_of(I from, int mask, int shift, float worth) {
+        return mul(to_float(and_int(from, mask << shift)), set(worth / static_cast<float>(1 << shift)));
+    }
+    FORESAY_INLINE F values(const uint8_t* v, int n, int d) {
+        // Bits are moved by factors, exactly: by how many places is known at run time only.
+        const F low = bits_of(load_u8(v + d / 32 * 16), 15, d / 16 % 2 * 4, 1.0f);
+        if constexpr (!kHigh) return sub(low, set(8.0f));
+        const F high = bits_of(load_u8(v + low_bytes(n) + d / 64 * 16), 3, d / 16 % 4 * 2, 16.0f);
+        return sub(add(low, high), set(32.0f));
+    }
+};
+template <int kBits>
+struct CacheOf {
+    using Type = LowCodes<kBits>;
+};
+template <>
+struct CacheOf<16> {
+    using Type = Halves;
+};
+template <>
+struct CacheOf<8> {
+    using Type = Codes;
+};
+
+// Calls body(Cache()) with that of a type.
+template <class Body, int kAt = 0>
+FORESAY_INLINE void with_cache(KvType type, const Body& body) {
+    if constexpr (kAt < AllKvTypes::kCount) {
+        if (static_cast<int>(type) == kAt) return body(typename CacheOf<AllKvTypes::kBits[kAt]>::Type());
+        with_cache<Body, kAt + 1>(type, body);
+    }
+}
 
 // scores[j, 64] of 16 positions: q[j] . k, with one sum for the even and one for the odd dimensions of the head. The
 // lanes are positions, so a step is one factor at the end.
 template <class Cache, int Q>
-FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typename Cache::Value* k, const float* steps,
+FORESAY_INLINE void score_block(const float* const* q, int head_dim, const uint8_t* block, const float* steps,
                                 float* scores) {
     F even[Q], odd[Q];
 #pragma GCC unroll 8
     for (int j = 0; j < Q; ++j) even[j] = odd[j] = set(0.0f);
     int d = 0;
-    for (; d + 2 <= head_dim; d += 2) {
-        const F k0 = Cache::load16(k + 16 * d), k1 = Cache::load16(k + 16 * d + 16);
+    for (; d + Cache::kGroup <= head_dim; d += Cache::kGroup) {
+        F k[Cache::kGroup];
+        Cache::keys(block, head_dim, d, k);
+#pragma GCC unroll 2
+        for (int i = 0; i < Cache::kGroup; i += 2) {
 #pragma GCC unroll 8
-        for (int j = 0; j < Q; ++j) {
-            even[j] = fma(k0, set(q[j][d]), even[j]);
-            odd[j] = fma(k1, set(q[j][d + 1]), odd[j]);
+            for (int j = 0; j < Q; ++j) {
+                even[j] = fma(k[i], set(q[j][d + i]), even[j]);
+                odd[j] = fma(k[i + 1], set(q[j][d + i + 1]), odd[j]);
+            }
         }
     }
-    if (d < head_dim) {
-        const F k0 = Cache::load16(k + 16 * d);
+    if constexpr (requires { Cache::key(block, d); }) {  // other heads are whole groups
+        if (d < head_dim) {
+            const F k0 = Cache::key(block, d);
 #pragma GCC unroll 8
-        for (int j = 0; j < Q; ++j) even[j] = fma(k0, set(q[j][d]), even[j]);
+            for (int j = 0; j < Q; ++j) even[j] = fma(k0, set(q[j][d]), even[j]);
+        }
     }
 #pragma GCC unroll 8
     for (int j = 0; j < Q; ++j) {
@@ -72,21 +155,33 @@ FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typen
     }
 }
 
+// The same for the blocks [begin, end) of a tile, whose keys and their steps begin at k.
+template <class Cache, int Q>
+__attribute__((noinline)) void score_tile(const float* const* q, int head_dim, const uint8_t* k, int begin, int end,
+                                          float* scores) {
+    const int block_bytes = 16 * Cache::column_bytes(head_dim);
+    const auto* steps = reinterpret_cast<const float*>(k + kTile / 16 * block_bytes);
+    for (int b = begin; b < end; ++b) {
+        score_block<Cache, Q>(q, head_dim, k + b * block_bytes, steps + 16 * b, scores + 16 * b);
+    }
+}
+
 // values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. Each sum is a chain
 // of dependent additions; Q * V independent chains hide their latency.
 template <class Cache, int Q, int V>
-FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const typename Cache::Value* v,
-                                  int v_stride, int begin, int end, float* values) {
+FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const uint8_t* v, int padded, int d,
+                                  int begin, int end, float* values) {
+    const int record = Cache::record(padded);
     F acc[Q][V];
 #pragma GCC unroll 8
     for (int j = 0; j < Q; ++j) {
 #pragma GCC unroll 8
-        for (int i = 0; i < V; ++i) acc[j][i] = mul(load(values + j * v_stride + 16 * i), set(decay[j]));
+        for (int i = 0; i < V; ++i) acc[j][i] = mul(load(values + j * padded + d + 16 * i), set(decay[j]));
     }
     for (int p = begin; p < end; ++p) {
         F row[V];
 #pragma GCC unroll 8
-        for (int i = 0; i < V; ++i) row[i] = Cache::load16(v + static_cast<int64_t>(p) * v_stride + 16 * i);
+        for (int i = 0; i < V; ++i) row[i] = Cache::values(v + static_cast<int64_t>(p) * record, padded, d + 16 * i);
 #pragma GCC unroll 8
         for (int j = 0; j < Q; ++j) {
             const F weight = set(weights[j * kTile + p]);
@@ -97,27 +192,19 @@ FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, cons
 #pragma GCC unroll 8
     for (int j = 0; j < Q; ++j) {
 #pragma GCC unroll 8
-        for (int i = 0; i < V; ++i) store(values + j * v_stride + 16 * i, acc[j][i]);
+        for (int i = 0; i < V; ++i) store(values + j * padded + d + 16 * i, acc[j][i]);
     }
 }
 
 template <class Cache, int Q>
-FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const typename Cache::Value* v, int padded,
-                                 int begin, int end, float* values) {
+__attribute__((noinline)) void weigh_values(const float* weights, const float* decay, const uint8_t* v, int padded,
+                                            int begin, int end, float* values) {
     constexpr int V = Q <= 4 ? 4 : 2;
     int d = 0;
     for (; d + 16 * V <= padded; d += 16 * V) {
-        weigh_columns<Cache, Q, V>(weights, decay, v + d, padded, begin, end, values + d);
+        weigh_columns<Cache, Q, V>(weights, decay, v, padded, d, begin, end, values);
     }
-    for (; d < padded; d += 16) weigh_columns<Cache, Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
-}
-
-// The same for one query, not inlined: it is rarely needed (positions of the last tile that only later rows attend to).
-template <class Cache>
-__attribute__((noinline)) void weigh_rest(const float* weights, const typename Cache::Value* v, int padded, int begin,
-                                          int end, float* values) {
-    const float keep = 1.0f;
-    weigh_values<Cache, 1>(weights, &keep, v, padded, begin, end, values);
+    for (; d < padded; d += 16) weigh_columns<Cache, Q, 1>(weights, decay, v, padded, d, begin, end, values);
 }
 
 // Scales and caps the scores of positions [begin, end) of one tile, in place. Sets the others so low that their weight
@@ -138,36 +225,29 @@ FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale
 }
 
 // Turns scaled scores into weights exp(score - peak) and returns their sum. The weights are then stored multiplied by
-// the steps of the values; the sum is not.
-template <class Cache>
+// the steps of the values, if there are any; the sum is not.
 FORESAY_INLINE float soften(float* scores, float peak, const float* steps) {
     F sum = set(0.0f);
 #pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
         const F weight = exp(sub(load(scores + 16 * b), set(peak)));
-        store(scores + 16 * b, Cache::kSteps ? mul(weight, load(steps + 16 * b)) : weight);
+        store(scores + 16 * b, steps != nullptr ? mul(weight, load(steps + 16 * b)) : weight);
         sum = add(sum, weight);
     }
     return sum_lanes(sum);
 }
 
-template <class Value>
-FORESAY_INLINE void prefetch_values(const Value* p, int count) {
-    constexpr int kLine = 64 / static_cast<int>(sizeof(Value));
-    for (int i = 0; i < count; i += kLine) prefetch(p + i);
-}
-
-// The steps that follow the `width` values of each position of a page.
-template <class Cache>
-FORESAY_INLINE const float* steps_of(const typename Cache::Value* values, int width) {
-    return Cache::kSteps ? reinterpret_cast<const float*>(values + kTile * width) : nullptr;
+FORESAY_INLINE void prefetch_bytes(const uint8_t* p, int count) {
+    for (int i = 0; i < count; i += 64) prefetch(p + i);
 }
 
 // Runs queries [from, from + Q) of the task, numbered row by row, over all tiles.
-template <class Cache, int Q>
+template <int Q>
 void attend_queries(const AttendTask& t, int from) {
-    using Value = typename Cache::Value;
     const int padded = (t.head_dim + 15) / 16 * 16;
+    int k_bytes = 0, record = 0;  // of a tile's keys, and of a value vector
+    with_cache(t.k_type, [&](auto cache) { k_bytes = kTile * decltype(cache)::column_bytes(t.head_dim); });
+    with_cache(t.v_type, [&](auto cache) { record = decltype(cache)::record(padded); });
     float* scores = t.scratch;              // [Q, 64]
     float* values = t.scratch + Q * kTile;  // [Q, padded]
     const float* q[Q];
@@ -187,24 +267,20 @@ void attend_queries(const AttendTask& t, int from) {
     }
     for (int i = 0; i < Q * padded; i += 16) store(values + i, set(0.0f));
     const int first_tile = t.first / kTile, last_tile = t.last / kTile;
-    const auto tile_of = [&](const std::uint8_t* const* tiles, int tile) {
-        return reinterpret_cast<const Value*>(tiles[tile - first_tile]);
-    };
-    prefetch_values(tile_of(t.k_tiles, first_tile), kTile * t.head_dim);
+    prefetch_bytes(t.k_tiles[0], k_bytes);
     for (int tile = first_tile; tile <= last_tile; ++tile) {
         const bool tail = tile == last_tile;
         const int begin = tile == first_tile ? t.first % kTile : 0;
         const int end = tail ? last[0] % kTile + 1 : kTile, longest = tail ? last[Q - 1] % kTile + 1 : kTile;
-        const Value* k = tile_of(t.k_tiles, tile);
-        const Value* v = tile_of(t.v_tiles, tile);
-        const float *k_steps = steps_of<Cache>(k, t.head_dim), *v_steps = steps_of<Cache>(v, padded);
+        const uint8_t *k = t.k_tiles[tile - first_tile], *v = t.v_tiles[tile - first_tile];
+        // Follow the values of the page.
+        const auto* v_steps = t.v_type == KvType::f16 ? nullptr : reinterpret_cast<const float*>(v + kTile * record);
         // Tiles are too short for the hardware prefetcher. Prefetch this tile's values here, the next tile's keys
         // below.
-        prefetch_values(v + static_cast<int64_t>(begin) * padded, (longest - begin) * padded);
-        for (int b = begin / 16; 16 * b < longest; ++b) {
-            score_block<Cache, Q>(q, t.head_dim, k + 16 * b * t.head_dim, Cache::kSteps ? k_steps + 16 * b : nullptr,
-                                  scores + 16 * b);
-        }
+        prefetch_bytes(v + begin * record, (longest - begin) * record);
+        with_cache(t.k_type, [&](auto cache) {
+            score_tile<decltype(cache), Q>(q, t.head_dim, k, begin / 16, (longest + 15) / 16, scores);
+        });
         float before[16];
         store(before, load(peak));
         for (int j = 0; j < Q; ++j) {
@@ -214,13 +290,19 @@ void attend_queries(const AttendTask& t, int from) {
         }
         store(decay, exp(sub(load(before), load(peak))));
         for (int j = 0; j < Q; ++j) {
-            total[j] = total[j] * decay[j] + soften<Cache>(scores + j * kTile, peak[j], v_steps);
+            total[j] = total[j] * decay[j] + soften(scores + j * kTile, peak[j], v_steps);
         }
-        if (!tail) prefetch_values(tile_of(t.k_tiles, tile + 1), kTile * t.head_dim);
-        weigh_values<Cache, Q>(scores, decay, v, padded, begin, end, values);
+        if (!tail) prefetch_bytes(t.k_tiles[tile + 1 - first_tile], k_bytes);
+        with_cache(t.v_type,
+                   [&](auto cache) { weigh_values<decltype(cache), Q>(scores, decay, v, padded, begin, end, values); });
         for (int j = 0; j < Q && tail; ++j) {  // positions that only the later rows attend to
             const int own_end = last[j] % kTile + 1;
-            if (own_end > end) weigh_rest<Cache>(scores + j * kTile, v, padded, end, own_end, values + j * padded);
+            if (own_end <= end) continue;
+            const float keep = 1.0f;
+            with_cache(t.v_type, [&](auto cache) {
+                weigh_values<decltype(cache), 1>(scores + j * kTile, &keep, v, padded, end, own_end,
+                                                 values + j * padded);
+            });
         }
     }
     for (int j = 0; j < Q; ++j) {
@@ -231,8 +313,9 @@ void attend_queries(const AttendTask& t, int from) {
     }
 }
 
-template <class Cache>
-void attend_all(const AttendTask& task) {
+}  // namespace
+
+void attend(const AttendTask& task) {
     const int queries = task.rows * task.heads;
     // Each part reads all of K and V, so there are as few as possible, of even sizes.
     const int parts = (queries + kAttendQueries - 1) / kAttendQueries;
@@ -240,43 +323,33 @@ void attend_all(const AttendTask& task) {
         const int count = (queries - from) / (parts - part);
         switch (count) {
             case 1:
-                attend_queries<Cache, 1>(task, from);
+                attend_queries<1>(task, from);
                 break;
             case 2:
-                attend_queries<Cache, 2>(task, from);
+                attend_queries<2>(task, from);
                 break;
             case 3:
-                attend_queries<Cache, 3>(task, from);
+                attend_queries<3>(task, from);
                 break;
             case 4:
-                attend_queries<Cache, 4>(task, from);
+                attend_queries<4>(task, from);
                 break;
             case 5:
-                attend_queries<Cache, 5>(task, from);
+                attend_queries<5>(task, from);
                 break;
             case 6:
-                attend_queries<Cache, 6>(task, from);
+                attend_queries<6>(task, from);
                 break;
             case 7:
-                attend_queries<Cache, 7>(task, from);
+                attend_queries<7>(task, from);
                 break;
             case 8:
-                attend_queries<Cache, 8>(task, from);
+                attend_queries<8>(task, from);
                 break;
             default:
                 __builtin_trap();
         }
         from += count;
-    }
-}
-
-}  // namespace
-
-void attend(const AttendTask& task) {
-    if (task.coded) {
-        attend_all<Codes>(task);
-    } else {
-        attend_all<Halves>(task);
     }
 }
 

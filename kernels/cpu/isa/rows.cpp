@@ -9,6 +9,15 @@ namespace foresay::kernels::cpu::FORESAY_ISA {
 using std::int32_t;
 using std::int64_t;
 
+namespace {
+
+template <int kCount>
+struct Width {
+    static constexpr int value = kCount;
+};
+
+}  // namespace
+
 void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
     F even = set(0.0f), odd = set(0.0f);
     int i = 0;
@@ -218,6 +227,71 @@ float to_kv_codes(const float* x, int n, std::int8_t* codes) {
         }
     }
     return largest / kLargestKvCode + sum_lanes(zeros);
+}
+
+// Repeats the operations of kernels/kv/low_bits.h, for the same reason.
+float to_low_kv_codes(const float* x, int n, int bits, std::uint8_t* codes) {
+    const auto zero = static_cast<float>(1 << (bits - 1));
+    float largest = x[0], least = x[0], zeros = 0.0f;
+    for (int i = 0; i < n; ++i) {
+        largest = x[i] > largest ? x[i] : largest;
+        least = x[i] < least ? x[i] : least;
+        zeros += x[i] * 0.0f;  // NaN where a value is not finite
+    }
+    const float extreme = largest > -least ? largest : least;
+    const float scale = __builtin_fabsf(extreme) < kLeastKvMagnitude ? 0.0f : -zero / extreme;
+    const auto some = [&](const float* from, std::uint8_t* to) {
+        const F rounded = min(max(round(mul(load(from), set(scale))), set(-zero)), set(zero - 1.0f));
+        store_i8(reinterpret_cast<std::int8_t*>(to), to_int(add(rounded, set(zero))));
+    };
+    int i = 0;
+    for (; i + 16 <= n; i += 16) some(x + i, codes + i);
+    if (i < n) {
+        float rest[16] = {};
+        std::uint8_t last[16];
+        for (int j = i; j < n; ++j) rest[j - i] = x[j];
+        some(rest, last);
+        for (int j = i; j < n; ++j) codes[j] = last[j - i];
+    }
+    return extreme / -zero + zeros;
+}
+
+void rotate_for_cache(float* x, int n) {
+    const int block = n & -n;
+    // Strides below 16 within 16 neighbours, which the compiler turns into shuffles.
+    const auto within = [](float* values, auto count) {
+        constexpr int kCount = decltype(count)::value;
+#pragma GCC unroll 4
+        for (int stride = 1; stride < kCount; stride *= 2) {
+            float out[kCount];
+#pragma GCC unroll 16
+            for (int i = 0; i < kCount; ++i) {
+                const float a = values[i & ~stride], b = values[i | stride];
+                out[i] = (i & stride) != 0 ? a - b : a + b;
+            }
+            std::memcpy(values, out, sizeof out);
+        }
+    };
+    if (block >= 16) {
+        for (int i = 0; i < n; i += 16) within(x + i, Width<16>());
+    } else if (block == 8) {
+        for (int i = 0; i < n; i += 8) within(x + i, Width<8>());
+    } else if (block == 4) {
+        for (int i = 0; i < n; i += 4) within(x + i, Width<4>());
+    } else if (block == 2) {
+        for (int i = 0; i < n; i += 2) within(x + i, Width<2>());
+    }
+    for (int stride = 16; stride < block; stride *= 2) {
+        for (int from = 0; from < n; from += 2 * stride) {
+            for (int i = from; i < from + stride; i += 16) {
+                const F a = load(x + i), b = load(x + i + stride);
+                store(x + i, add(a, b));
+                store(x + i + stride, sub(a, b));
+            }
+        }
+    }
+    const float factor = 1.0f / __builtin_sqrtf(static_cast<float>(block));
+    for (int i = 0; i < n; ++i) x[i] *= factor;
 }
 
 std::uint64_t read(const void* data, int64_t bytes) {

@@ -11,10 +11,10 @@ namespace foresay::kernels::cpu {
 
 const IsaKernels& FORESAY_TABLE(FORESAY_ISA)() {
     static constexpr IsaKernels table = {
-        FORESAY_NAME(FORESAY_ISA), FORESAY_ISA::kMaxTile,  FORESAY_ISA::tile_stride, FORESAY_ISA::linear,
-        FORESAY_ISA::gated,        FORESAY_ISA::fill_tile, FORESAY_ISA::rms_norm,    FORESAY_ISA::layer_norm,
-        FORESAY_ISA::activate,     FORESAY_ISA::attend,    FORESAY_ISA::rotate,      FORESAY_ISA::to_half,
-        FORESAY_ISA::to_kv_codes,  FORESAY_ISA::read,
+        FORESAY_NAME(FORESAY_ISA), FORESAY_ISA::kMaxTile,        FORESAY_ISA::tile_stride,      FORESAY_ISA::linear,
+        FORESAY_ISA::gated,        FORESAY_ISA::fill_tile,       FORESAY_ISA::rms_norm,         FORESAY_ISA::layer_norm,
+        FORESAY_ISA::activate,     FORESAY_ISA::attend,          FORESAY_ISA::rotate,           FORESAY_ISA::to_half,
+        FORESAY_ISA::to_kv_codes,  FORESAY_ISA::to_low_kv_codes, FORESAY_ISA::rotate_for_cache, FORESAY_ISA::read,
     };
     return table;
 }

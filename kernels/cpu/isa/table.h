@@ -19,6 +19,8 @@ void attend(const AttendTask& task);
 void rotate(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
 void to_half(const float* x, int n, std::uint16_t* out);
 float to_kv_codes(const float* x, int n, std::int8_t* codes);
+float to_low_kv_codes(const float* x, int n, int bits, std::uint8_t* codes);
+void rotate_for_cache(float* x, int n);
 std::uint64_t read(const void* data, std::int64_t bytes);
 
 }  // namespace foresay::kernels::cpu::FORESAY_ISA

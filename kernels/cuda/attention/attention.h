@@ -39,7 +39,7 @@ FORESAY_HOST_DEVICE constexpr int group_warps(int width) { return width > 128 ? 
 
 // Positions of a block, 64 or 128, as a power of two.
 FORESAY_HOST_DEVICE constexpr std::int32_t attend_block_shift(KvFormat format, std::int32_t width) {
-    return width > 128 || format == KvFormat::q8 ? 7 : 6;
+    return width > 128 || format != KvFormat::f16 ? 7 : 6;
 }
 
 // Chunks of decode rows grow with the position, so that a long context has few of them and a short one still keeps many
@@ -158,10 +158,11 @@ std::int64_t attend_partial_floats(const AttendCall& call);
 
 // Whether this attention can run within a decode kernel of `warps` multiplying warps, with the same bits as
 // launch_attend_decode(). False for trees and capped scores, whose code needs more registers than that kernel has left,
-// and for heads of more than 128 values where it has 8 warps (K-quants) instead of 16.
+// for caches with low bits, whose code it would have to be compiled with, and for heads of more than 128 values where
+// it has 8 warps (K-quants) instead of 16.
 inline bool can_fuse_attention(const AttendCall& call, int warps) {
-    return !call.tree && call.soft_cap <= 0 && call.layout.width <= kMaxTileWidth &&
-           attention::group_warps(call.layout.width) <= warps;
+    return !call.tree && call.soft_cap <= 0 && !has_low_bits(call.layout.format) &&
+           call.layout.width <= kMaxTileWidth && attention::group_warps(call.layout.width) <= warps;
 }
 
 // Whether attention can norm and rotate heads of a model (AttendCall::raw). A lane of a warp has whole fours, 128
@@ -179,6 +180,11 @@ inline bool can_finish_heads(const AttendCall& call) {
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
 void launch_attend_prefill(cudaStream_t stream, const AttendCall& call);
+// For caches with low bits, on a device with so many multiprocessors. launch_attend_decode() calls it.
+void launch_attend_low(cudaStream_t stream, const AttendCall& call, int processors);
+// Rotates the outputs of an attention back, whose values are kept rotated (kernels/kv/low_bits.h). Of either kind of
+// rows.
+void launch_rotate_back(cudaStream_t stream, const AttendCall& call);
 // Either kind of rows, for heads of more than kMaxTileWidth values. The two above call it.
 void launch_attend_wide(cudaStream_t stream, const AttendCall& call);
 

@@ -50,6 +50,8 @@ FlashWorth flash_worth(const ModelShape& shape, const AttendWork& work) {
 }
 
 bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, FlashWorth worth) {
+    // Of fewer bits, keys and values would have to be unpacked in the ring.
+    if (has_low_bits(call.layout.format)) return false;
     if (!(call.layout.format == KvFormat::q8 ? worth.q8 : worth.f16)) return false;
     // A window leaves few positions, whatever the batch has.
     if (call.window > 0 && chosen != FlashAttention::always) return false;

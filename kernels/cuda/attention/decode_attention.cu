@@ -46,6 +46,7 @@ void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                "cannot ask for the number of multiprocessors");
+    if (has_low_bits(call.layout.format)) return launch_attend_low(stream, call, processors);
     with_attention_variant(call, [&](auto width, auto special) {
         const dim3 grid(static_cast<unsigned>(call.members(processors * blocks_of(width))));
         const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>

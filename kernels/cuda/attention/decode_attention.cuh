@@ -212,7 +212,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
 #pragma unroll
                     for (int s = 0; s < kKeySteps; ++s) {
                         const uint4 q = shared.queries[g * kKeySteps + s][group.lane];
-                        const uint2 k = Form::four(runs.keys[e][g], s);
+                        const uint2 k = Form::four_keys(c.layout, runs.keys[e][g], s);
                         multiply_add(sums[s % 2], q.x, q.y, q.z, q.w, k.x, k.y);
                     }
                 }
@@ -226,7 +226,9 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
             const Group group;
             auto& shared = memory.shared();
             // Scale, mask, and the peak of each row among this warp's positions, to shared memory.
-            const float factor = c.scale * (Form::kCoded ? kLog2e / kLargestCode : kLog2e);
+            const float factor = c.scale * (Form::kLow     ? kLog2e * Form::key_factor(c.layout)
+                                            : Form::kCoded ? kLog2e / kLargestCode
+                                                           : kLog2e);
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
                 // Positions that this lane's row attends to.
@@ -303,8 +305,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
         for (int g = 0; g < Form::kValues; ++g) {
 #pragma unroll
             for (int s = 0; s < kValueSteps; ++s) {
-                const uint2 low = Form::four(runs.values[g][0], s);
-                const uint2 high = Form::four(runs.values[g][1], s);
+                uint2 low, high;
+                Form::four_values(c.layout, runs.values[g], s, group.warp, low, high);
 #pragma unroll
                 for (int n = 0; n < kColumns; ++n) {
                     const int at = Form::position_of(g * kValueSteps + s, group.place());
@@ -319,7 +321,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
 
 // The rows of a finished unit: divided by their sums to `to` where the tile has this chunk only, else with peak and sum
 // to the flagged words of the merge.
-template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
+template <class Form, int kWidth, int kColumns, class Shared, class Group>
 __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to,
                                            const float* sinks, Shared& shared, const Group& group,
                                            Softmax<kColumns>& state) {
@@ -338,10 +340,10 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
             }
         }
     };
-    if (kCoded) {
+    if (Form::kCoded) {
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
-            for (float& value : state.out[n]) value *= 1.0f / kLargestCode;
+            for (float& value : state.out[n]) value *= Form::value_factor(c.layout);
         }
     }
     if (!alone) {
@@ -494,7 +496,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             if constexpr (!kSpecial) {
                 store_new_heads<kWidth, kFormat>(c, unit, memory.units().layer.k_norm, Group());
             }
-        } else if constexpr (Form::kCoded) {
+        } else if constexpr (Form::kCoded && !Form::kLow) {
             store_new_codes(c, unit, Group());
         }
         Group().meet();
@@ -536,8 +538,8 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             Group().meet();
             Softmax<kColumns> state;
             attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
-            store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().layer.out,
-                                                       memory.units().layer.sinks, memory.shared(), Group(), state);
+            store_rows<Form, kWidth, kColumns>(memory.call(), here(), memory.units().layer.out,
+                                               memory.units().layer.sinks, memory.shared(), Group(), state);
         };
         if (here().tile.used() <= 8) {
             with_columns(std::integral_constant<int, 1>());

@@ -11,12 +11,16 @@
 // Operands: four entries of a run are this lane's part of the 16 that one mma contracts. So an mma takes values (or
 //           positions) in an order of our own, not the natural one; queries and weights are stored in the same order
 //           (value_of, position_of).
+// Low bits: 16 bytes of a run as above have fewer bits of more codes (kernels/cuda/memory/low_codes.h). How many is
+// known
+//           at run time only: one kernel serves all such formats.
 // Codes:    int8 codes become float16 by integer instructions, exactly; the scale of a key multiplies its score, the
 //           scale of a value its weight.
 #pragma once
 
 #include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/device/half_pairs.cuh"
+#include "kernels/cuda/memory/low_codes.h"
 
 namespace foresay::kernels::cuda::attention {
 
@@ -40,9 +44,27 @@ __device__ inline uint2 halves_of(std::uint32_t codes) {
     return {two(0x4140u), two(0x4342u)};
 }
 
+// Stands for all formats with low bits where a format is a template argument.
+inline constexpr KvFormat kAnyLowBits = kv_format(KvType::q4, KvType::q4);
+
+__device__ inline void load_ordered_low(uint4& to, const unsigned char* low, const unsigned char* high,
+                                        std::int32_t bits) {
+    if (bits == 8) return load_ordered(to, low);
+    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(to.x), "=r"(to.y) : "l"(low));
+    if (bits > 4) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(to.z) : "l"(high));
+}
+// Four codes of `bits` bits to float16, less the code of 0.
+__device__ inline uint2 halves_of_low(std::uint32_t codes, std::int32_t bits) {
+    const __half2 zero = __float2half2_rn(1024.0f + static_cast<float>(LowCodes::zero(bits)));
+    const auto two = [&](std::uint32_t which) {
+        return as_bits(__hsub2(as_halves(__byte_perm(codes, 0x64646464u, which)), zero));
+    };
+    return {two(0x4140u), two(0x4342u)};
+}
+
 template <int kWidth, KvFormat kFormat>
 struct KvFragmentForm {
-    static constexpr bool kCoded = kFormat == KvFormat::q8;
+    static constexpr bool kLow = has_low_bits(kFormat), kCoded = kFormat != KvFormat::f16;
     static constexpr int kTiles = kWidth / 16;  // of 16 values
     static constexpr int kBlock = 1 << attend_block_shift(kFormat, kWidth), kBlockPages = kBlock / kPagePositions;
     static constexpr __device__ KvFragmentOrder keys() { return key_order(kFormat, kWidth); }
@@ -71,6 +93,48 @@ struct KvFragmentForm {
     static __device__ uint2 four(const Run& run, int s) {
         if constexpr (kCoded) return halves_of(word(run, s));
         return {word(run, 2 * s), word(run, 2 * s + 1)};
+    }
+    // Four `s` of keys.
+    template <class Run>
+    static __device__ uint2 four_keys(const KvLayout& layout, const Run& run, int s) {
+        if constexpr (kLow) {
+            const std::int32_t bits = layout.k_bits;
+            const std::uint32_t low = word(run, s / 2) >> (4 * (s % 2)) & 0x0f0f0f0fu;
+            const std::uint32_t high = bits > 4 ? (run.z >> (2 * s) & 0x03030303u) << 4 : 0u;
+            return halves_of_low(bits == 8 ? word(run, s) : low | high, bits);
+        } else {
+            return four(run, s);
+        }
+    }
+    // Four `s` of each of a lane's two values.
+    template <class Run>
+    static __device__ void four_values(const KvLayout& layout, const Run (&runs)[2], int s, int warp, uint2& first,
+                                       uint2& second) {
+        if constexpr (kLow) {
+            const std::int32_t bits = layout.v_bits;
+            std::uint32_t a = word(runs[0], s), b = word(runs[1], s);
+            if (bits < 8) {
+                const std::uint32_t high = bits > 4 ? b >> (4 * (warp % 2)) : 0u;
+                b = (a >> 4 & 0x0f0f0f0fu) | (high >> 2 & 0x03030303u) << 4;
+                a = (a & 0x0f0f0f0fu) | (high & 0x03030303u) << 4;
+            }
+            first = halves_of_low(a, bits);
+            second = halves_of_low(b, bits);
+        } else {
+            first = four(runs[0], s);
+            second = four(runs[1], s);
+        }
+    }
+    // What codes of keys, and of values, are multiplied by besides their scales.
+    static __device__ float key_factor(const KvLayout& layout) {
+        return kLow ? LowCodes::factor(layout.k_bits) : 1.0f / kLargestCode;
+    }
+    static __device__ float value_factor(const KvLayout& layout) {
+        return kLow ? LowCodes::factor(layout.v_bits) : 1.0f / kLargestCode;
+    }
+    // Two floats, the scales of K and of V.
+    static __device__ std::int32_t scales_at(const KvLayout& layout, std::int32_t place) {
+        return kLow ? LowCodes(layout).scales(place) : KvCodes::scales(kWidth, place);
     }
 
 private:
@@ -142,6 +206,17 @@ struct KvFragments {
         if (!wanted<kWritten>(unit, position, 1)) return;
         const Cell cell = cell_of(c, unit, block, in_block);
         keep(keys_from[e]);
+        if constexpr (Form::kLow) {
+            const LowCodes codes(c.layout);
+            const std::int32_t run = codes.run(kWidth, cell.place, 16 * (lane % 4)), bytes = codes.run_bytes();
+            keys_from[e] = cell.page + run * bytes;
+            const unsigned char* const high = cell.page + codes.high_keys() + 4 * run;
+#pragma unroll
+            for (int g = 0; g < Form::kKeys; ++g) {
+                load_ordered_low(keys[e][g], keys_from[e] + g * 32 * bytes, high + g * 32 * 4, codes.k_bits);
+            }
+            return;
+        }
         keys_from[e] = cell.page + Form::keys().key_place(cell.place) + lane % 4 * Form::kKeyRun;
 #pragma unroll
         for (int g = 0; g < Form::kKeys; ++g) load_ordered(keys[e][g], keys_from[e] + g * 32 * Form::kKeyRun);
@@ -157,6 +232,15 @@ struct KvFragments {
         const int d = 16 * warp + lane / 4;
         if (kSpecial && position + Form::kValueRun > unit.in_place) {
             gather(c, unit, block, in_block, d, values[g]);
+            return;
+        }
+        if constexpr (Form::kLow) {
+            const LowCodes codes(c.layout);
+            const unsigned char* const from = page(unit, block, in_block);
+            const std::int32_t place = in_block % kPagePositions;
+            load_ordered(values[g][0], from + codes.value(place, d, false));
+            if (codes.v_bits == 8) load_ordered(values[g][1], from + codes.value(place, d + 8, false));
+            if (codes.v_bits == 6) load_ordered(values[g][1], from + codes.value(place, d, true));
             return;
         }
         // The runs of a page follow each other.
@@ -178,7 +262,8 @@ struct KvFragments {
             const int in_block = eight(warp, 0) + lane / 2;
             if (lane / 2 >= 8 * Form::kEights || !wanted<kWritten>(unit, block * Form::kBlock + in_block, 1)) return;
             const Cell cell = cell_of(c, unit, block, in_block);
-            scale = __ldcg(reinterpret_cast<const float*>(cell.page + KvCodes::scales(kWidth, cell.place)) + lane % 2);
+            scale =
+                __ldcg(reinterpret_cast<const float*>(cell.page + Form::scales_at(c.layout, cell.place)) + lane % 2);
         }
     }
     // The scale of position 2 place + odd of an eight, from the lane that has it.
@@ -240,6 +325,15 @@ private:
 #pragma unroll
         for (int j = 0; j < Form::kValueRun; ++j) {
             const Cell cell = cell_of(c, unit, block, in_block + j);
+            if constexpr (Form::kLow) {
+                const LowCodes codes(c.layout);
+                for (int i = 0; i < (codes.v_bits == 4 ? 1 : 2); ++i) {
+                    const bool high = codes.v_bits == 6 && i == 1;
+                    const std::int32_t at = codes.value(cell.place, codes.v_bits == 8 ? d + 8 * i : d, high);
+                    words[i][j / kEach] |= bits(cell.page + at) << (32 / kEach * (j % kEach));
+                }
+                continue;
+            }
             const Entry* from =
                 cell.page + Form::kValuesAt + Form::values().value_place(cell.place) + Form::values().value_value(d);
             for (int i = 0; i < 2; ++i) {

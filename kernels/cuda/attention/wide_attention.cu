@@ -13,7 +13,7 @@
 // Trees:    positions on a row's path are looked up one by one.
 // Overlap:  none: the kernel reads through L1 what its predecessors have written.
 
-#include "kernels/cuda/attention/tile.cuh"
+#include "kernels/cuda/attention/kv_fragments.cuh"
 #include "kernels/cuda/device/device.h"
 
 namespace foresay::kernels::cuda {
@@ -85,9 +85,27 @@ struct Page<KvFormat::q8> {
     }
 };
 
-// Grid: (rows, query heads).
-template <KvFormat kFormat>
+template <>
+struct Page<attention::kAnyLowBits> {
+    const __half* base;
+    LowCodes layout;
+
+    __device__ float number(bool is_value, int32_t place, int32_t d) const {
+        return layout.number(reinterpret_cast<const unsigned char*>(base), is_value, place, d);
+    }
+    __device__ void keys(int32_t place, int32_t d, float (&to)[kRun]) const {
+        for (int i = 0; i < kRun; ++i) to[i] = number(false, place, d + i);
+    }
+    __device__ void values(int32_t place, int32_t d, float (&to)[kRun]) const {
+        for (int i = 0; i < kRun; ++i) to[i] = number(true, place + i, d);
+    }
+    __device__ float value(int32_t place, int32_t d) const { return number(true, place, d); }
+};
+
+// Grid: (rows, query heads). kNumber: of a KvFormat; nvcc cannot spell a format that has no name of its own.
+template <int kNumber>
 __global__ void __launch_bounds__(kThreads) wide_kernel(AttendCall c) {
+    constexpr auto kFormat = static_cast<KvFormat>(kNumber);
     __shared__ float query[kWidth];
     __shared__ float scores[kBlock];
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -99,7 +117,12 @@ __global__ void __launch_bounds__(kThreads) wide_kernel(AttendCall c) {
     // The page that a cell is in.
     const auto page_of = [&](int32_t cell) {
         const int32_t number = c.batch.lists[row.pages + cell / kPagePositions];
-        return Page<kFormat>{c.kv + number * c.layout.page_stride + kv_head};
+        const __half* const base = c.kv + number * c.layout.page_stride + kv_head;
+        if constexpr (has_low_bits(kFormat)) {
+            return Page<kFormat>{base, LowCodes(c.layout)};
+        } else {
+            return Page<kFormat>{base};
+        }
     };
     const float* const q = c.q + (t * c.heads + head) * c.head_dim;
     for (int32_t d = thread; d < kWidth; d += kThreads) query[d] = d < c.head_dim ? q[d] : 0.0f;
@@ -184,7 +207,9 @@ __global__ void __launch_bounds__(kThreads) wide_kernel(AttendCall c) {
 
 void launch_attend_wide(cudaStream_t stream, const AttendCall& call) {
     const dim3 grid(static_cast<unsigned>(call.rows), static_cast<unsigned>(call.heads));
-    const auto kernel = call.layout.format == KvFormat::q8 ? wide_kernel<KvFormat::q8> : wide_kernel<KvFormat::f16>;
+    const auto kernel = has_low_bits(call.layout.format)     ? wide_kernel<static_cast<int>(attention::kAnyLowBits)>
+                        : call.layout.format == KvFormat::q8 ? wide_kernel<static_cast<int>(KvFormat::q8)>
+                                                             : wide_kernel<static_cast<int>(KvFormat::f16)>;
     kernel<<<grid, kThreads, 0, stream>>>(call);
     launched("attention of wide heads");
 }

@@ -141,10 +141,13 @@ void ForwardRunner::attention_in(const OpCall& call) {
     io.x = normed_x(op.norm);
     // An epilogue has two values of a head at a time, and a code needs the largest of all. So with a cache of codes K
     // and V of decode rows go to `raw`, and the attention writes the codes, or settle_new_kv() right before it.
-    const bool coded = call.kv->format == KvFormat::q8;
+    const bool coded = call.kv->format != KvFormat::f16;
+    // With low bits queries are rotated as well, so all heads are finished by a kernel of its own, before the
+    // attention.
+    const bool low = has_low_bits(call.kv->format);
     // The epilogue can do all of it: bias, rope, and q, K and V to where they belong. Cells are those of one layout.
     const bool here = !op.has_kv() || w_.has_cells_of(layout);
-    if (!op.finishes_heads() && here && (!coded || w_.decodes() || !op.has_kv())) {
+    if (!low && !op.finishes_heads() && here && (!coded || w_.decodes() || !op.has_kv())) {
         io.q = w_.q.data();
         if (coded && op.has_kv()) {
             w_.new_kv = &call;
@@ -162,7 +165,7 @@ void ForwardRunner::attention_in(const OpCall& call) {
     // has all CTAs wait for the projections, or else in a kernel of its own.
     io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
-    if (w_.decodes() && op.attention_finishes()) {
+    if (!low && w_.decodes() && op.attention_finishes()) {
         w_.new_kv = &call;
         return;
     }
@@ -233,12 +236,13 @@ void ForwardRunner::attend(const OpCall& call) {
           "attention has room for its partials");
     // Prefill rows: K and V are in the cache already.
     if (!w_.decodes()) {
-        if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
+        if (call.kv->format != KvFormat::f16) expand_kv(call, attend);
         if (takes_flash_prefill(attend, w_.device.info(), w_.forward.flash)) {
             launch_flash_prefill(stream_, attend, w_.device.info().processors);
         } else {
             launch_attend_prefill(stream_, attend);
         }
+        if (is_rotated(value_type(call.kv->format))) launch_rotate_back(stream_, attend);
         return;
     }
     // Decode rows after long contexts: as a kernel of its own, after the projections are launched and what it does not
@@ -269,6 +273,7 @@ void ForwardRunner::attend(const OpCall& call) {
     settle_new_kv();
     w_.sequence.flush();
     launch_attend_decode(stream_, attend);
+    if (is_rotated(value_type(call.kv->format))) launch_rotate_back(stream_, attend);
 }
 
 // Describes what attention_in has left to the attention.

@@ -7,6 +7,8 @@
 
 #include "kernels/cuda/memory/kv_expand.h"
 
+#include "kernels/cuda/memory/low_codes.h"
+
 namespace foresay::kernels::cuda {
 namespace {
 
@@ -24,6 +26,8 @@ __global__ void expand_kernel(KvExpandCall c) {
     static_assert(key_order(KvFormat::f16, 64).run == value_order(KvFormat::f16, 64).run);
     // The number that the code at byte `at` stands for. `which`: whether it is of K (0) or V (1), which have a largest
     // magnitude each per position.
+    const LowCodes low(c.from_layout);
+    const bool is_low = has_low_bits(c.from_layout.format);
     const auto kept = [&](std::int32_t at, std::int32_t place, int which) {
         const auto* scales = reinterpret_cast<const float*>(codes + KvCodes::scales(width, place));
         return __float2half_rn(static_cast<float>(codes[at] - kCodeZero) * (scales[which] / kLargestCode));
@@ -31,9 +35,16 @@ __global__ void expand_kernel(KvExpandCall c) {
     for (std::int32_t i = threadIdx.x; i < kPagePositions * width; i += kThreads) {
         const __half zero = __float2half_rn(0.0f);
         const std::int32_t key_d = i % width, key_place = i / width;
+        const std::int32_t value_d = i / kPagePositions, value_place = i % kPagePositions;
+        if (is_low) {
+            keys[order.key_place(key_place) + order.key_value(key_d)] =
+                key_d < c.head_dim ? __float2half_rn(low.number(codes, false, key_place, key_d)) : zero;
+            values[order.value_place(value_place) + order.value_value(value_d)] =
+                value_d < c.head_dim ? __float2half_rn(low.number(codes, true, value_place, value_d)) : zero;
+            continue;
+        }
         keys[order.key_place(key_place) + order.key_value(key_d)] =
             key_d < c.head_dim ? kept(KvCodes::key(width, key_place, key_d), key_place, 0) : zero;
-        const std::int32_t value_d = i / kPagePositions, value_place = i % kPagePositions;
         values[order.value_place(value_place) + order.value_value(value_d)] =
             value_d < c.head_dim ? kept(KvCodes::value(width, value_place, value_d), value_place, 1) : zero;
     }

@@ -4,7 +4,7 @@
 //           float16, or (KvFormat::q8) in codes, followed by the largest magnitude of K and of V of each position. W:
 //           the head width rounded up to 32, 64, 128, 256 or 512; padding stays 0. K and V lie in the order in which a
 //           warp loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
-//           (kernels/cuda/attention/kv_fragments.cuh).
+//           (kernels/cuda/attention/kv_fragments.cuh). Codes of fewer than 8 bits: kernels/cuda/memory/low_codes.h.
 // Precision: values beyond float16 saturate, so the pool never holds an infinity or NaN: a position that a row does not
 //           attend to is multiplied by an exact 0.
 #pragma once
@@ -16,7 +16,8 @@
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/host_device.h"
-#include "kernels/ops.h"
+#include "kernels/kv/list.h"
+#include "kernels/kv_format.h"
 
 namespace foresay::kernels::cuda {
 
@@ -41,10 +42,10 @@ struct KvFragmentOrder {
 };
 // Contiguous entries of a lane: 16 bytes where there are so many.
 FORESAY_HOST_DEVICE constexpr KvFragmentOrder key_order(KvFormat format, std::int32_t width) {
-    return {format == KvFormat::q8 && width > 32 ? 16 : 8, width};
+    return {format != KvFormat::f16 && width > 32 ? 16 : 8, width};
 }
 FORESAY_HOST_DEVICE constexpr KvFragmentOrder value_order(KvFormat format, std::int32_t width) {
-    return {format == KvFormat::q8 && width > 64 ? 16 : 8, width};
+    return {(format == KvFormat::q8 && width > 64) || has_low_bits(format) ? 16 : 8, width};
 }
 
 // Where the codes of a page and head lie, in bytes. A code u stands for (u - kCodeZero) / kLargestCode times the
@@ -73,19 +74,24 @@ struct KvCodes {
 // Strides in float16 elements, for kernels.
 struct KvLayout {
     KvFormat format = KvFormat::f16;
-    std::int32_t width = 0;        // W
-    std::int64_t head_stride = 0;  // from a head to the next; f16: V begins half of it after K
+    std::uint8_t k_bits = 16, v_bits = 16;  // of a value
+    std::int32_t width = 0;                 // W
+    std::int64_t head_stride = 0;           // from a head to the next; f16: V begins half of it after K
     std::int64_t page_stride = 0;
     std::int64_t layer_stride = 0;
 
     KvLayout(const KvLayer& of, std::int32_t pages, KvFormat f = KvFormat::f16)
         : format(f),
-          width(of.head_dim <= 32    ? 32
-                : of.head_dim <= 64  ? 64
-                : of.head_dim <= 128 ? 128
-                : of.head_dim <= 256 ? 256
-                                     : 512),
-          head_stride(f == KvFormat::q8 ? KvCodes::bytes(width) / 2 : 2LL * kPagePositions * width),
+          k_bits(static_cast<std::uint8_t>(kv_bits(key_type(f)))),
+          v_bits(static_cast<std::uint8_t>(kv_bits(value_type(f)))),
+          width(of.head_dim <= 32 && !has_low_bits(f) ? 32
+                : of.head_dim <= 64                   ? 64
+                : of.head_dim <= 128                  ? 128
+                : of.head_dim <= 256                  ? 256
+                                                      : 512),
+          head_stride(f == KvFormat::f16  ? 2LL * kPagePositions * width
+                      : f == KvFormat::q8 ? KvCodes::bytes(width) / 2
+                                          : kPagePositions / 16 * (width * (k_bits + v_bits) + 64)),
           page_stride(head_stride * of.heads),
           layer_stride(page_stride * pages) {}
     KvLayout(const ModelShape& s, std::int32_t pages, KvFormat f = KvFormat::f16)

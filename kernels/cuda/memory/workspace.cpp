@@ -145,7 +145,9 @@ void CudaWorkspace::reserve(const RopeCache& ropes) {
     AttendCall most = attend_call(shape, KvLayout(shape, 1));
     most.head_tiles = std::max(most.head_tiles, 2 * shape.heads / (kTileRows / tile_rows));
     most.chunks = forward.reach > 0 ? chunk_of(forward.reach - 1, attend_block_shift(KvFormat::f16, 0)) + 1 : 0;
-    const auto floats = decodes() ? size(attend_partial_floats(most)) : 0;
+    AttendCall padded = most;  // as a cache with low bits has narrow heads
+    padded.layout.width = std::max(padded.layout.width, 64);
+    const auto floats = decodes() ? size(attend_partial_floats(padded)) : 0;
     if (floats > partial.size()) {
         stream.wait();
         taken = to_device(std::span<const int32_t>(std::array<int32_t, kTakenCounters>()));  // none

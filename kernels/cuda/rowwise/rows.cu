@@ -92,6 +92,20 @@ __global__ void __launch_bounds__(kThreads) heads_kernel(HeadsCall c) {
     write_head<kMost>(c, blockIdx.x, head, whole, values[warp], threadIdx.x % 32);
 }
 
+// A warp for a head of a row. Grid: (rows, heads divided by the warps of a CTA).
+__global__ void __launch_bounds__(kThreads) rotate_kernel(float* values, std::int32_t heads, std::int32_t head_dim) {
+    __shared__ float own[kThreads / 32][kMaxAttendWidth];
+    allow_successor();
+    await_predecessors();
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int32_t head = blockIdx.y * (kThreads / 32) + warp;
+    if (head >= heads) return;
+    float* const at = values + (static_cast<int64_t>(blockIdx.x) * heads + head) * head_dim;
+    for (int32_t d = lane; d < head_dim; d += 32) own[warp][d] = __ldcg(at + d);
+    rotate_for_cache(own[warp], head_dim, lane);
+    for (int32_t d = lane; d < head_dim; d += 32) at[d] = own[warp][d];
+}
+
 }  // namespace
 
 void launch_embed(cudaStream_t stream, const EmbedCall& call) {
@@ -105,6 +119,13 @@ void launch_angles(cudaStream_t stream, const BatchView& batch, int32_t rows, co
     const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(ropes.count));
     angles_kernel<<<grid, kThreads, 0, stream>>>(batch, ropes);
     launched("angles");
+}
+
+void launch_rotate_back(cudaStream_t stream, const AttendCall& call) {
+    const int per_block = kThreads / 32;
+    const dim3 grid(static_cast<unsigned>(call.rows), static_cast<unsigned>((call.heads + per_block - 1) / per_block));
+    launch_overlapping("rotation of heads", rotate_kernel, grid, kThreads, 0, stream, call.out, call.heads,
+                       call.head_dim);
 }
 
 void launch_heads(cudaStream_t stream, const HeadsCall& call) {
