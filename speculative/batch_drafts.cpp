@@ -31,8 +31,11 @@ void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequenc
     for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
 }
 
-// Every text gets what the draft model drafts, or else what its lookup has.
+// Every text gets what is forced, then what the draft model drafts, or else what its lookup has.
 void BatchGenerator::State::draft_fixed() {
+    for (Sequence* sequence : drafting_texts) {
+        while (sequence->draft_is_open() && sequence->proposal_is_forced()) sequence->take_proposal();
+    }
     while (model) {
         gains.clear();
         for (Sequence* sequence : drafting_texts) {
@@ -127,6 +130,7 @@ void BatchGenerator::State::draft() {
     std::int32_t used = 0;
     for (const ScheduledRows& rows : schedule.rows) used += rows.rows;
     if (used >= costs.widest() || (!fixed && !ledger.allows())) return;
+    if (!fixed && !(costs.verify_ms(used) > 0.0)) return;  // nothing has been measured yet
     drafting = true;
     const double start = parts.now();
     std::int32_t pages = 0;

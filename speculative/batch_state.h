@@ -2,6 +2,7 @@
 // batch_generator.cpp says who runs and which rows a forward has, batch_drafts.cpp what is drafted.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -88,7 +89,10 @@ struct BatchGenerator::State {
 
     core::Context& target() const { return *parts.target; }
     core::KvCache& cache() const { return parts.target->cache(); }
-    bool drafts() const { return parts.make_drafter || model; }
+    bool drafts() const {
+        return parts.make_drafter || model ||
+               std::ranges::any_of(running, [](const auto& sequence) { return sequence->forces(); });
+    }
     Sequence* find(Ticket ticket) {
         for (const auto* list : {&running, &waiting}) {
             for (const auto& sequence : *list) {

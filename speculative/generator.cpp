@@ -164,6 +164,9 @@ private:
                 drafter->begin(s_.sequence.tokens());
                 result_.speculation.sources.push_back({.name = std::string(drafter->name())});
             }
+            s_.forced->begin(s_.sequence.tokens());
+            if (s_.parts.chain->forces())
+                result_.speculation.sources.push_back({.name = std::string(s_.forced->name())});
         }
         result_.speculation.mode = mode_name(s_.parts.speculation.mode);
     }
@@ -313,7 +316,7 @@ private:
         statistics.accepted += outcome.accepted;
         statistics.verify_ms += verify_ms;
         for (std::size_t i = 0; i < statistics.sources.size(); ++i) {
-            const Drafter* drafter = s_.parts.drafters[i].get();
+            const Drafter* drafter = s_.source(i);
             SourceStatistics& entry = statistics.sources[i];
             std::int32_t verified = 0;
             std::int32_t accepted = 0;
@@ -326,7 +329,7 @@ private:
             entry.drafted += verified;
             entry.accepted += accepted;
         }
-        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || s_.parts.drafters.empty()) return;
+        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || !s_.speculating()) return;
         s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms);
     }
 

@@ -10,6 +10,7 @@
 #include "speculative/controller.h"
 #include "speculative/device_sampling.h"
 #include "speculative/draft_builder.h"
+#include "speculative/drafters/forced_drafter.h"
 #include "speculative/generator.h"
 #include "speculative/text_stream.h"
 
@@ -20,6 +21,7 @@ struct Generator::State {
     BranchCache sequence;
     Controller controller;
     TextStream text;
+    std::unique_ptr<Drafter> forced = make_forced_drafter();
     DraftBuilder builder;
     std::vector<kernels::TokenRef> rows;    // of a verification
     core::Context* token_source = nullptr;  // samples the open last token of a draft; null: drafts are never open
@@ -30,17 +32,25 @@ struct Generator::State {
           sequence(*parts.target),
           controller(parts.now),
           text(parts.tokenizer),
-          builder(parts.drafters, parts.now) {}
+          builder(parts.drafters, parts.now, forced.get()) {}
 
     core::Context& target() const { return *parts.target; }
 
     void truncate(std::int32_t length) {
         sequence.truncate(length);
         for (const auto& drafter : parts.drafters) drafter->rewind(length);
+        forced->rewind(length);
     }
 
     // Whether anything is drafted.
-    bool speculating() const { return parts.speculation.mode != core::SpeculationMode::off && !parts.drafters.empty(); }
+    bool speculating() const {
+        return parts.speculation.mode != core::SpeculationMode::off &&
+               (!parts.drafters.empty() || parts.chain->forces());
+    }
+    // The source of entry i of the statistics.
+    const Drafter* source(std::size_t i) const {
+        return i < parts.drafters.size() ? parts.drafters[i].get() : forced.get();
+    }
     // Lets the target verify a token that the draft model is still sampling, where both run on one backend.
     void take_open_drafts();
     // Measures costs, once, before the first token.

@@ -5,6 +5,7 @@
 
 #include "core/models/given_text.h"
 #include "core/text/tokenizer.h"
+#include "speculative/drafters/forced_drafter.h"
 #include "speculative/failures.h"
 #include "speculative/mode_name.h"
 
@@ -65,11 +66,22 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
         drafter_->begin(searched());
         result_.speculation.sources.push_back({.name = std::string(drafter_->name())});
     }
+    if (request_.chain->forces()) {
+        forced_ = make_forced_drafter();
+        result_.speculation.sources.push_back({.name = std::string(forced_->name())});
+    }
     if (has_model_) result_.speculation.sources.push_back({.name = std::string(kModelName)});
 }
 
+// In the statistics: the lookup, what is forced, the draft model, as far as there are such.
+std::size_t Sequence::source_of(const Note& entry) const {
+    if (entry.model) return result_.speculation.sources.size() - 1;
+    return entry.forced && drafter_ != nullptr ? 1 : 0;
+}
+
 bool Sequence::speculates() const {
-    return parts_.speculation.mode != core::SpeculationMode::off && (parts_.make_drafter || has_model_);
+    return parts_.speculation.mode != core::SpeculationMode::off &&
+           (parts_.make_drafter || has_model_ || request_.chain->forces());
 }
 
 // Puts the prediction before the text, as if it followed the last tokens of the prompt.
@@ -115,7 +127,15 @@ bool Sequence::ends_text(std::int32_t token) const {
 
 void Sequence::look_up() {
     proposal_ = {};
+    proposal_is_forced_ = false;
     if (drafter_ != nullptr && drafter_->is_lookup()) proposal_ = drafter_->look_up(searched(), draft_.tokens);
+    if (forced_ != nullptr) {
+        const Proposal forced = forced_->look_up(tokens_, draft_.tokens);
+        if (forced.token >= 0 && (proposal_.token < 0 || forced.chance >= proposal_.chance)) {
+            proposal_ = forced;
+            proposal_is_forced_ = true;
+        }
+    }
     if (proposal_.token >= parts_.target->model().config().shape.vocab) proposal_ = {};
 }
 
@@ -128,6 +148,7 @@ void Sequence::begin_draft(std::int32_t most) {
     proposal_ = {};
     if (limit_ == 0) return;
     if (drafter_ == nullptr || drafter_->is_lookup()) {
+        if (forced_ != nullptr) forced_->begin_round(*request_.chain);
         look_up();
         return;
     }
@@ -149,7 +170,9 @@ void Sequence::note(const Note& entry, std::int32_t token) {
     if (draft_is_open()) look_up();
 }
 
-void Sequence::take_proposal() { note({.survival = survival_ * proposal_.chance, .model = false}, proposal_.token); }
+void Sequence::take_proposal() {
+    note({.survival = survival_ * proposal_.chance, .forced = proposal_is_forced_}, proposal_.token);
+}
 
 void Sequence::take_sampled(const kernels::SampledToken& sampled) {
     if (sampled.token < 0 || sampled.token >= parts_.target->model().config().shape.vocab) {
@@ -176,11 +199,12 @@ void Sequence::learn(const AcceptOutcome& outcome, Acceptance& everyone) {
     const auto verified = static_cast<std::int32_t>(draft_.tokens.size());
     statistics.drafted += verified;
     statistics.accepted += outcome.accepted;
-    bool seen[2] = {};
+    bool seen[3] = {};
     for (std::int32_t i = 0; i < verified; ++i) {
         const Note& entry = notes_[static_cast<std::size_t>(i)];
-        SourceStatistics& source = statistics.sources[entry.model ? statistics.sources.size() - 1 : 0];
-        if (!std::exchange(seen[entry.model ? 1 : 0], true)) ++source.rounds;
+        const std::size_t at = source_of(entry);
+        SourceStatistics& source = statistics.sources[at];
+        if (!std::exchange(seen[at], true)) ++source.rounds;
         ++source.drafted;
         if (i < outcome.accepted) ++source.accepted;
         // The target has not judged tokens after the first rejection or after the end of the text.
@@ -239,7 +263,10 @@ bool Sequence::emit(std::int32_t token, bool drafted, std::size_t depth) {
     result_.finish = is_end || text_.stopped() ? FinishReason::stop : FinishReason::length;
     result_.stop_string = text_.stopped_by();
     TokenEvent event{.token = token, .text = text, .drafted = drafted, .source = {}, .logprobs = {}};
-    if (drafted) event.source = notes_[depth].model ? kModelName : drafter_->name();
+    if (drafted) {
+        const Note& entry = notes_[depth];
+        event.source = entry.model ? kModelName : entry.forced ? forced_->name() : drafter_->name();
+    }
     if (logprobs_) event.logprobs = logprobs_->of(token);
     sink_.token(event);
     over_ = result_.finish == FinishReason::stop || room_ == 0;

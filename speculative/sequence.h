@@ -67,6 +67,7 @@ public:
     void begin_draft(std::int32_t most);
     // What the lookup has for its next token; token -1: nothing.
     const Proposal& proposal() const { return proposal_; }
+    bool proposal_is_forced() const { return proposal_is_forced_; }
     // The draft's next token: the proposal, or one of the draft model.
     void take_proposal();
     void take_sampled(const kernels::SampledToken& sampled);
@@ -84,6 +85,8 @@ public:
     void cut_draft(std::int32_t count);
     std::span<const std::int32_t> draft_tokens() const { return draft_.tokens; }
     const samplers::Chain& chain() const { return *request_.chain; }
+    // Whether its chain may say what must come next.
+    bool forces() const { return forced_ != nullptr; }
     // What is known of the draft model's hits, at first of other texts.
     void learn_from(const Acceptance& others) { acceptance_ = others; }
     DraftedText model_draft;
@@ -99,7 +102,8 @@ private:
     // What is known of a token of the draft.
     struct Note {
         double survival = 0.0;
-        bool model = false;  // from the draft model; else from the lookup
+        bool model = false;   // from the draft model; else from a lookup
+        bool forced = false;  // from forced_
         int match = 0;
         View view = View::alone;
         float margin = 0.0f;
@@ -110,6 +114,7 @@ private:
     bool emit(std::int32_t token, bool drafted, std::size_t depth);
     void look_up();
     void note(const Note& entry, std::int32_t token);
+    std::size_t source_of(const Note& entry) const;
     void learn(const AcceptOutcome& outcome, Acceptance& everyone);
     bool ends_text(std::int32_t token) const;
     std::span<const std::int32_t> searched() const { return searched_.empty() ? tokens_ : searched_; }
@@ -128,10 +133,12 @@ private:
     std::int32_t room_ = 0;
     TextStream text_;
     std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
-    std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted
+    std::unique_ptr<Drafter> drafter_;    // null: nothing is looked up
+    std::unique_ptr<Drafter> forced_;     // null: the chain forces nothing
     DraftedTokens draft_;
     std::vector<Note> notes_;  // of each token of the draft
     Proposal proposal_;
+    bool proposal_is_forced_ = false;
     double survival_ = 1.0;
     std::int32_t limit_ = 0;
     Acceptance acceptance_;
