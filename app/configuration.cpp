@@ -12,6 +12,7 @@
 #include "app/files.h"
 #include "app/hub_models.h"
 #include "core/config/layers.h"
+#include "core/config/presets.h"
 
 namespace foresay::app {
 
@@ -128,7 +129,8 @@ std::vector<std::string> unused_stages(const Configuration& configuration) {
     };
     // A saved session keeps all settings, used or not, so it is no reason for a warning.
     const auto deliberate = [&](const core::Origin& origin) {
-        return origin.place.starts_with(kSessionPlace) || below_chain(origin);
+        return origin.place.starts_with(kSessionPlace) || origin.place.starts_with(core::kPresetPlace) ||
+               below_chain(origin);
     };
     std::vector<std::string> sentences;
     const auto warn = [&](const core::Origin& origin, const std::string& what, const std::string& name,
