@@ -118,8 +118,10 @@ void Configuration::add(core::ConfigLayer layer) {
 std::vector<std::string> unused_stages(const Configuration& configuration) {
     const core::Config& config = configuration.config();
     const std::vector<core::ConfigLayer>& layers = configuration.layers();
-    const auto chain = std::find_if(layers.rbegin(), layers.rend(),
-                                    [](const auto& layer) { return core::states(layer, "sampling.chain"); });
+    // A preset, which sets a chain, lies right below the layer that names it.
+    const auto chain = std::find_if(layers.rbegin(), layers.rend(), [](const auto& layer) {
+        return core::states(layer, "sampling.chain") || core::states(layer, "sampling.preset");
+    });
     const auto below_chain = [&](const core::Origin& origin) {
         return chain != layers.rend() &&
                std::any_of(chain + 1, layers.rend(), [&](const auto& layer) { return layer.place == origin.place; });
