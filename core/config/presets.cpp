@@ -39,11 +39,11 @@ value = 0.0
 )"},
     {"prose", R"(# Stories and letters: all good ways on, and no phrase over and over.
 [sampling]
-chain = ["dry", "min_p", "temperature"]
+chain = ["dry", "top_p", "temperature"]
 [sampling.dry]
 multiplier = 0.8
-[sampling.min_p]
-p = 0.05
+[sampling.top_p]
+p = 0.95
 [sampling.temperature]
 value = 1.0
 )"}};
