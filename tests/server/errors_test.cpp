@@ -91,7 +91,7 @@ TEST(Errors, NameTheFieldAndSayWhatItMustBe) {
          "invalid_value", "tool_choice.function.name", "names the tool 'g'"},
         {kChat, chat(R"("typical_p":1.5)"), 400, "invalid_value", "typical_p", "from 0 to 1"},
         {kChat, chat(R"("mirostat":3)"), 400, "invalid_value", "mirostat", "from 0 to 2"},
-        {kChat, chat(R"("dry_sequence_breakers":[1])"), 400, "invalid_type", "dry_sequence_breakers", "string"},
+        {kChat, chat(R"("dry_sequence_breakers":[1])"), 400, "invalid_type", "dry_sequence_breakers[0]", "string"},
         {kChat, chat(R"("foresay":{"chain":["nonesuch"]})"), 400, "invalid_value", "foresay.chain",
          "neither built in nor"},
         {kChat, chat(R"("foresay":{"speculation":"sometimes"})"), 400, "invalid_value", "foresay.speculation",
