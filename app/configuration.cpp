@@ -12,6 +12,7 @@
 #include "app/files.h"
 #include "app/hub_models.h"
 #include "core/config/layers.h"
+#include "core/config/presets.h"
 
 namespace foresay::app {
 
@@ -117,8 +118,10 @@ void Configuration::add(core::ConfigLayer layer) {
 std::vector<std::string> unused_stages(const Configuration& configuration) {
     const core::Config& config = configuration.config();
     const std::vector<core::ConfigLayer>& layers = configuration.layers();
-    const auto chain = std::find_if(layers.rbegin(), layers.rend(),
-                                    [](const auto& layer) { return core::states(layer, "sampling.chain"); });
+    // A preset, which sets a chain, lies right below the layer that names it.
+    const auto chain = std::find_if(layers.rbegin(), layers.rend(), [](const auto& layer) {
+        return core::states(layer, "sampling.chain") || core::states(layer, "sampling.preset");
+    });
     const auto below_chain = [&](const core::Origin& origin) {
         return chain != layers.rend() &&
                std::any_of(chain + 1, layers.rend(), [&](const auto& layer) { return layer.place == origin.place; });
@@ -128,7 +131,8 @@ std::vector<std::string> unused_stages(const Configuration& configuration) {
     };
     // A saved session keeps all settings, used or not, so it is no reason for a warning.
     const auto deliberate = [&](const core::Origin& origin) {
-        return origin.place.starts_with(kSessionPlace) || below_chain(origin);
+        return origin.place.starts_with(kSessionPlace) || origin.place.starts_with(core::kPresetPlace) ||
+               below_chain(origin);
     };
     std::vector<std::string> sentences;
     const auto warn = [&](const core::Origin& origin, const std::string& what, const std::string& name,

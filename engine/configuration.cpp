@@ -1,9 +1,12 @@
 #include "engine/configuration.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "core/config/layers.h"
+#include "core/config/presets.h"
 #include "speculative/drafters/drafters.h"
 
 namespace foresay::engine {
@@ -42,6 +45,11 @@ core::StageSchema schema_of(const samplers::StageDescription& description) {
     }
     schema.parameters.push_back(core::on_error_key());
     return schema;
+}
+
+std::optional<std::string> read_variable(const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
 samplers::StageSpec::OnError on_error(const core::Setting& setting) {
@@ -83,7 +91,7 @@ const core::KeySpec* find_key(const std::string& key) {
 core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target, core::FindModel find_model) {
     core::ConfigRequest request;
     request.find_model = std::move(find_model);
-    request.layers = std::move(layers);
+    request.layers = core::with_presets(std::move(layers), core::preset_folders(read_variable), stage_schemas());
     request.stages = stage_schemas();
     request.sources = source_schemas();
     request.need_target = need_target;

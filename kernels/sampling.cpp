@@ -241,8 +241,14 @@ void SamplingScratch::apply_whole(const SamplingStep& step) {
             break;
         case SamplingStepKind::mask: {
             const std::int32_t words = static_cast<std::int32_t>(step.bits.size());
-            for (std::int32_t id = 0; id < n; ++id) {
-                if (!is_allowed(step.bits.data(), words, id)) row_[id] = -positive_infinity();
+            // Word by word: most masks allow nearly all tokens, or nearly none.
+            for (std::int32_t first = 0; first < n; first += 32) {
+                const std::uint32_t bits = first / 32 < words ? step.bits[static_cast<std::size_t>(first / 32)] : 0;
+                if (bits == ~0u) continue;
+                const std::int32_t end = std::min(first + 32, n);
+                for (std::int32_t id = first; id < end; ++id) {
+                    if ((bits >> (id % 32) & 1u) == 0) row_[id] = -positive_infinity();
+                }
             }
             break;
         }

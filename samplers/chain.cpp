@@ -85,6 +85,7 @@ const char* Chain::compile(PlanBuffer& buffer) const { return stages_->compile(b
 bool Chain::compile_prefix(PlanBuffer& buffer) const { return stages_->compile_prefix(buffer); }
 const char* Chain::host_stage() const { return stages_->host_stage(); }
 bool Chain::greedy() const { return stages_->greedy(); }
+bool Chain::forces() const { return stages_->forces(); }
 
 std::vector<StageSpec> Chain::spec() const {
     std::vector<StageSpec> stages;
@@ -137,6 +138,7 @@ kernels::SampledToken DraftChain::propose(std::span<float> logits) { return stag
 kernels::SampledToken DraftChain::propose(const kernels::Candidates& candidates) { return stages_->run(candidates); }
 void DraftChain::advance(std::int32_t token) { stages_->accept(token); }
 const char* DraftChain::compile(PlanBuffer& buffer) const { return stages_->compile(buffer); }
+void DraftChain::forced(std::vector<std::int32_t>& tokens) const { stages_->forced(tokens); }
 bool DraftChain::compile_prefix(PlanBuffer& buffer) const { return stages_->compile_prefix(buffer); }
 
 }  // namespace foresay::samplers

@@ -120,6 +120,8 @@ public:
 
     // Whether a temperature of 0 makes the chain sample without noise.
     bool greedy() const;
+    // Whether a stage may say what must come next.
+    bool forces() const;
     // The stages in order, with the values in force.
     std::vector<StageSpec> spec() const;
     std::vector<StageReport> reports() const;
@@ -155,6 +157,9 @@ public:
     // As those of Chain, for the draft's next token.
     const char* compile(PlanBuffer& buffer) const;
     bool compile_prefix(PlanBuffer& buffer) const;
+    // Sets `tokens` to what a stage says must come next, cut into tokens as the tokenizer does it; empty where nothing
+    // is forced, or there is no tokenizer.
+    void forced(std::vector<std::int32_t>& tokens) const;
     // Whether it has all stages of the chain that it follows.
     bool complete() const { return complete_; }
 

@@ -446,6 +446,34 @@ std::string_view ChainStages::check_result(const Entry& entry, const kernels::Ca
     return wrong;
 }
 
+bool ChainStages::forces() const {
+    return std::ranges::any_of(active_, [&](std::size_t i) { return entries_[i].stage->forces(); });
+}
+
+void ChainStages::forced(std::vector<std::int32_t>& tokens) const {
+    tokens.clear();
+    for (const std::size_t i : active_) {
+        const Entry& entry = entries_[i];
+        if (!entry.stage->forces() || !entry.broken.empty()) continue;
+        std::string_view bytes;
+        // It only guides a draft, so a failure here costs nothing but time.
+        if (!entry.stage->forced(entry.state.get(), context_for(entry, Phase::decide), bytes).empty()) continue;
+        if (bytes.empty()) continue;
+        const std::string text(bytes);
+        std::optional<std::vector<std::int32_t>> found = vocabulary_->tokens(text);
+        if (!found) return;
+        // A tokenizer may add a blank, or not take bytes that are no characters: only tokens that spell the text count.
+        std::size_t spelt = 0;
+        for (const std::int32_t token : *found) {
+            const std::string_view own = vocabulary_->text(token);
+            if (own.empty() || !std::string_view(text).substr(spelt).starts_with(own)) break;
+            spelt += own.size();
+            tokens.push_back(token);
+        }
+        if (!tokens.empty()) return;
+    }
+}
+
 std::size_t ChainStages::first_host() const {
     std::size_t at = 0;
     while (at < active_.size() && entries_[active_[at]].in_plan()) ++at;

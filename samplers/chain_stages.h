@@ -70,6 +70,9 @@ public:
     const char* compile(PlanBuffer& buffer) const;
     bool compile_prefix(PlanBuffer& buffer) const;
     const char* host_stage() const;
+    // As those of Chain and DraftChain.
+    bool forces() const;
+    void forced(std::vector<std::int32_t>& tokens) const;
     // Whether a host stage that only drops candidates often drops likely ones.
     bool masks_matter() const;
 

@@ -102,6 +102,39 @@ void ServedModel::find_fingerprint() {
     parameters_ = engine_.target().macs_per_row();
 }
 
+namespace {
+
+// The temperature that is set becomes the middle of a range, as llama.cpp does it.
+void use_dynamic_temperature(samplers::ChainSpec& spec, double range) {
+    constexpr double kLeast = 0.01;
+    double middle = 1.0;
+    if (const auto stage = std::ranges::find(spec, "temperature", &samplers::StageSpec::name); stage != spec.end()) {
+        const auto& schema = samplers::find_builtin("temperature")->description().parameters[0];
+        middle = std::get<double>(schema.fallback);
+        for (const auto& [name, value] : stage->parameters) {
+            if (name == "value" && std::holds_alternative<double>(value)) middle = std::get<double>(value);
+        }
+        if (middle == 0.0) return;  // no noise at all
+        samplers::set_parameter(spec, "temperature", "value", 1.0);
+    }
+    samplers::set_parameter(spec, "dynatemp", "min", std::max(middle - range, kLeast));
+    samplers::set_parameter(spec, "dynatemp", "max", middle + range);
+}
+
+// As in llama.cpp: of the built-in stages only those stay that say what may come at all, and the temperature. Rules
+// that plugins keep stay, too.
+void use_mirostat(samplers::ChainSpec& spec, int version) {
+    static constexpr std::string_view kStay[] = {"grammar", "logit_bias", "min_length", "temperature", "dynatemp"};
+    std::erase_if(spec, [](const samplers::StageSpec& stage) {
+        const auto builtin = samplers::find_builtin(stage.name);
+        return builtin != nullptr && (stage.factory == nullptr || stage.factory == builtin) &&
+               std::ranges::find(kStay, stage.name) == std::end(kStay);
+    });
+    spec.push_back({.name = version == 1 ? "mirostat_1" : "mirostat", .parameters = {}, .factory = nullptr});
+}
+
+}  // namespace
+
 samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) const {
     samplers::ChainSpec spec = engine_.chain_spec();
     if (request.chain) {
@@ -119,12 +152,24 @@ samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) co
         }
         spec = std::move(chosen);
     }
-    for (const SamplerSetting& setting : request.samplers) {
+    const auto has = [&](const std::string& stage) {
+        return std::ranges::find(spec, stage, &samplers::StageSpec::name) != spec.end();
+    };
+    const auto apply = [&](const SamplerSetting& setting) {
         try {
             samplers::set_parameter(spec, setting.stage, setting.parameter, setting.value);
         } catch (const Error& problem) {
             throw wrong_value(setting.param, "'" + setting.param + "': " + problem.what());
         }
+    };
+    for (const SamplerSetting& setting : request.samplers) {
+        if (setting.adds_stage) apply(setting);
+    }
+    if (request.dynatemp_range > 0.0) use_dynamic_temperature(spec, request.dynatemp_range);
+    if (request.mirostat > 0) use_mirostat(spec, request.mirostat);
+    for (SamplerSetting setting : request.samplers) {
+        if (setting.stage == "mirostat" && request.mirostat == 1) setting.stage = "mirostat_1";
+        if (!setting.adds_stage && has(setting.stage)) apply(setting);
     }
     return spec;
 }

@@ -77,6 +77,7 @@ struct SamplerSetting {
     std::string stage, parameter;
     samplers::ParameterValue value;
     std::string param;
+    bool adds_stage = true;  // false: counts only where the chain has the stage, or another setting adds it
 };
 
 // What the content of an answer must be.
@@ -96,6 +97,8 @@ struct GenerationRequest {
     std::vector<std::string> stop;
     bool ignore_eos = false;
     std::vector<SamplerSetting> samplers;
+    int mirostat = 0;             // version that takes the place of the stages that drop tokens; 0: none
+    double dynatemp_range = 0.0;  // of the temperature around the value that is set; 0: it is fixed
     std::optional<AnswerForm> form;
     std::optional<std::vector<std::string>> chain;  // the names of the stages, in order; none: the configured ones
     int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none

@@ -35,10 +35,13 @@ void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequenc
     for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
 }
 
-// Texts that are told how many tokens to draft get what the draft model drafts, or else what their lookup has. Returns
-// the rows of the forward with them.
+// Texts that are told how many tokens to draft get what is forced, then what the draft model drafts, or else what their
+// lookup has. Returns the rows of the forward with them.
 std::int32_t BatchGenerator::State::draft_fixed(std::int32_t used) {
-    for (Sequence* sequence : fixed_texts) sequence->begin_draft(sequence->longest_draft());
+    for (Sequence* sequence : fixed_texts) {
+        sequence->begin_draft(sequence->longest_draft());
+        while (sequence->draft_is_open() && sequence->proposal_is_forced()) sequence->take_proposal();
+    }
     while (model) {
         gains.clear();
         for (Sequence* sequence : fixed_texts) {

@@ -2,6 +2,7 @@
 // batch_generator.cpp says who runs and which rows a forward has, batch_drafts.cpp what is drafted.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -8,7 +8,9 @@
 
 namespace foresay::speculative {
 
-DraftBuilder::DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now) : now_(now) {
+DraftBuilder::DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now, Drafter* forced)
+    : now_(now), forced_(forced) {
+    if (forced_ != nullptr) lookups_.push_back(forced_);
     for (const auto& drafter : drafters) {
         if (drafter->is_lookup()) {
             lookups_.push_back(drafter.get());
@@ -87,6 +89,9 @@ std::int32_t DraftBuilder::build(const DraftTask& task, Controller& controller) 
     clear();
     controller_ = nullptr;
     noted_ = 0;
+    if (task.chain != nullptr) {
+        for (Drafter* lookup : lookups_) lookup->begin_round(*task.chain);
+    }
     look_up(task);
     const std::int32_t limit = controller.plan(task.max_tokens, model_ != nullptr, proposal_);
     if (limit < 1) return 0;
@@ -128,13 +133,25 @@ std::int32_t DraftBuilder::build_fixed(const DraftTask& task) {
     controller_ = nullptr;
     if (task.max_tokens < 1) return 0;
     start_ = now_();
+    std::size_t forced = 0;
+    if (forced_ != nullptr && task.chain != nullptr) {
+        forced_->begin_round(*task.chain);
+        forced_->propose(task, draft_);
+        forced = draft_.tokens.size();
+    }
     const auto ask = [&](Drafter* drafter) {
-        if (drafter == nullptr || !draft_.tokens.empty() || draft_.open_slot >= 0) return;
+        const bool room = forced == 0 || static_cast<std::int32_t>(forced) < task.max_tokens;
+        if (drafter == nullptr || !room || draft_.tokens.size() > forced || draft_.open_slot >= 0) return;
         drafter->propose(task, draft_);
         sources_.fill(drafter);
     };
     ask(model_);
-    for (Drafter* lookup : lookups_) ask(lookup);
+    for (Drafter* lookup : lookups_) {
+        if (lookup != forced_) ask(lookup);
+    }
+    std::fill_n(sources_.begin(), forced, forced_);
+    const std::size_t most = static_cast<std::size_t>(task.max_tokens);
+    if (draft_.tokens.size() > most) draft_.tokens.resize(most);
     draft_ms_ = now_() - start_;
     return static_cast<std::int32_t>(draft_.tokens.size());
 }

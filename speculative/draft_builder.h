@@ -23,7 +23,9 @@ namespace foresay::speculative {
 
 class DraftBuilder final : private DraftStopRule {
 public:
-    explicit DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now = steady_now);
+    // `forced`, if not null, is a lookup that goes before the others.
+    explicit DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now = steady_now,
+                          Drafter* forced = nullptr);
 
     // Another lookup, which must outlive the builder.
     void add(Drafter& lookup) { lookups_.push_back(&lookup); }
@@ -37,7 +39,8 @@ public:
     // Drafts while the controller finds it worthwhile. Returns how many tokens are worth verifying. With
     // task.may_stay_open the draft may end in one more token that is still being sampled: see open() and close().
     std::int32_t build(const DraftTask& task, Controller& controller);
-    // Drafts task.max_tokens tokens, fewer where the source ends the text or has no proposal. Returns how many.
+    // Drafts task.max_tokens tokens, fewer where the source ends the text or has no proposal: what is forced, then the
+    // rest from one source. Returns how many.
     std::int32_t build_fixed(const DraftTask& task);
 
     // The slot of a token that is still being sampled; negative: there is none.
@@ -58,6 +61,7 @@ private:
 
     Now now_;
     Drafter* model_ = nullptr;
+    Drafter* forced_ = nullptr;
     std::vector<Drafter*> lookups_;
     DraftedTokens draft_;
     std::array<const Drafter*, core::kMaxDraft> sources_{};

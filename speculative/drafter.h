@@ -77,6 +77,8 @@ public:
     // True: proposes from tokens seen before, costs next to nothing and implements look_up(). A generator uses any
     // number of lookups and at most one other drafter.
     virtual bool is_lookup() const { return false; }
+    // A round of drafting begins after the history of `live`, the target's chain. Only for lookups.
+    virtual void begin_round(const samplers::Chain& live) { (void)live; }
     // The token that follows `sequence` and then `draft`.
     virtual Proposal look_up(std::span<const std::int32_t> sequence, std::span<const std::int32_t> draft) {
         (void)sequence;

@@ -171,6 +171,9 @@ private:
             if (s_.prediction.active()) {
                 result_.speculation.sources.push_back({.name = std::string(s_.prediction.name())});
             }
+            s_.forced->begin(s_.sequence.tokens());
+            if (s_.parts.chain->forces())
+                result_.speculation.sources.push_back({.name = std::string(s_.forced->name())});
         }
         result_.speculation.mode = mode_name(s_.parts.speculation.mode);
     }

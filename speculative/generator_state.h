@@ -11,6 +11,7 @@
 #include "speculative/controller.h"
 #include "speculative/device_sampling.h"
 #include "speculative/draft_builder.h"
+#include "speculative/drafters/forced_drafter.h"
 #include "speculative/emission.h"
 #include "speculative/generator.h"
 #include "speculative/prediction.h"
@@ -22,6 +23,7 @@ struct Generator::State {
     BranchCache sequence;
     Controller controller;
     Emission answer;
+    std::unique_ptr<Drafter> forced = make_forced_drafter();
     DraftBuilder builder;
     PredictionLookup prediction;
     std::vector<kernels::TokenRef> rows;    // of a verification
@@ -34,7 +36,7 @@ struct Generator::State {
           sequence(*parts.target),
           controller(parts.now),
           answer(parts.tokenizer, parts.now),
-          builder(parts.drafters, parts.now) {
+          builder(parts.drafters, parts.now, forced.get()) {
         builder.add(prediction);
     }
 
@@ -43,16 +45,19 @@ struct Generator::State {
     void truncate(std::int32_t length) {
         sequence.truncate(length);
         for (const auto& drafter : parts.drafters) drafter->rewind(length);
+        forced->rewind(length);
     }
 
     // Whether anything is drafted.
     bool speculating() const {
-        return parts.speculation.mode != core::SpeculationMode::off && (!parts.drafters.empty() || prediction.active());
+        return parts.speculation.mode != core::SpeculationMode::off &&
+               (!parts.drafters.empty() || prediction.active() || parts.chain->forces());
     }
-    // The place of a source in the statistics: drafters and, last, the prediction.
+    // The place of a source in the statistics: drafters, the prediction if there is one, what is forced.
     std::size_t place_of(const Drafter* source) const {
         std::size_t place = 0;
         while (place < parts.drafters.size() && parts.drafters[place].get() != source) ++place;
+        if (source == forced.get() && prediction.active()) ++place;
         return place;
     }
     // Lets the target verify a token that the draft model is still sampling, where both run on one backend.

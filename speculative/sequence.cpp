@@ -5,6 +5,7 @@
 
 #include "core/models/given_text.h"
 #include "core/text/tokenizer.h"
+#include "speculative/drafters/forced_drafter.h"
 #include "speculative/failures.h"
 #include "speculative/mode_name.h"
 #include "speculative/prediction.h"
@@ -39,7 +40,7 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
                    .more_tokens = request_.stop_tokens},
                   room, parts.now());
     answer_.result.prompt_tokens = prompt;
-    if (!parts.make_drafter && !has_model && request_.prediction.empty())
+    if (!parts.make_drafter && !has_model && request_.prediction.empty() && !request_.chain->forces())
         speculation_.mode = core::SpeculationMode::off;
     answer_.result.speculation.mode = mode_name(mode());
 }
@@ -71,6 +72,11 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     }
     prediction_.predict(tokens_, request_.prediction, room);
     if (prediction_.active()) add_source(prediction_.name());
+    if (request_.chain->forces()) {
+        forced_ = make_forced_drafter();
+        forced_source_ = answer_.result.speculation.sources.size();
+        add_source(forced_->name());
+    }
     if (has_model_) add_source(kModelName);
 }
 
@@ -101,7 +107,7 @@ void Sequence::advance(std::int32_t count) {
     held_ += count;
 }
 
-// Both lookups are asked, so that they follow the draft.
+// All lookups are asked, so that they follow the draft. What is forced wins where others are as sure.
 void Sequence::look_up() {
     proposal_ = {};
     const std::int32_t vocab = parts_.target->model().config().shape.vocab;
@@ -112,6 +118,7 @@ void Sequence::look_up() {
         proposal_ = found;
         proposer_ = source;
     };
+    if (forced_ != nullptr) ask(*forced_, forced_source_);
     if (drafter_ != nullptr && drafter_->is_lookup()) ask(*drafter_, 0);
     if (prediction_.active()) ask(prediction_, drafter_ != nullptr ? 1 : 0);
 }
@@ -125,6 +132,7 @@ void Sequence::begin_draft(std::int32_t most) {
     proposal_ = {};
     if (limit_ == 0) return;
     if (drafter_ == nullptr || drafter_->is_lookup()) {
+        if (forced_ != nullptr) forced_->begin_round(*request_.chain);
         look_up();
         return;
     }

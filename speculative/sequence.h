@@ -74,6 +74,9 @@ public:
     void begin_draft(std::int32_t most);
     // What the lookup has for its next token; token -1: nothing.
     const Proposal& proposal() const { return proposal_; }
+    bool proposal_is_forced() const {
+        return forced_ != nullptr && proposal_.token >= 0 && proposer_ == forced_source_;
+    }
     // The draft's next token: the proposal, or one of the draft model.
     void take_proposal();
     void take_sampled(const kernels::SampledToken& sampled);
@@ -91,6 +94,7 @@ public:
     void cut_draft(std::int32_t count);
     std::span<const std::int32_t> draft_tokens() const { return draft_.tokens; }
     const samplers::Chain& chain() const { return *request_.chain; }
+    // Whether its chain may say what must come next.
     // What is known of the draft model's hits, at first of other texts.
     void learn_from(const Acceptance& others) { acceptance_ = others; }
     DraftedText model_draft;
@@ -135,6 +139,8 @@ private:
     std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
     std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted from the text itself
     PredictionLookup prediction_;
+    std::unique_ptr<Drafter> forced_;  // null: the chain forces nothing
+    std::size_t forced_source_ = 0;
     DraftedTokens draft_;
     std::vector<Note> notes_;  // of each token of the draft
     Proposal proposal_;

@@ -165,6 +165,8 @@ std::string to_toml(const Config& config, std::span<const StageSchema> stages, b
             table = spec.key.substr(0, dot);
             out += (out.empty() ? "[" : "\n[") + table + "]\n";
         }
+        // A preset may have changed when this is read again; what it set is stated.
+        if (!origins && spec.key == "sampling.preset") continue;
         out += line(spec.key.substr(dot + 1), config.setting(spec.key), origins);
     }
     for (const std::string& name : config.chain) {

@@ -11,13 +11,27 @@ namespace foresay::samplers {
 
 std::shared_ptr<const StageFactory> grammar_factory();
 std::shared_ptr<const StageFactory> logit_bias_factory();
+std::shared_ptr<const StageFactory> min_length_factory();
+std::shared_ptr<const StageFactory> no_repeat_ngram_factory();
 std::shared_ptr<const StageFactory> penalties_factory();
+std::shared_ptr<const StageFactory> dry_factory();
+std::shared_ptr<const StageFactory> top_n_sigma_factory();
 std::shared_ptr<const StageFactory> top_k_factory();
+std::shared_ptr<const StageFactory> typical_factory();
+std::shared_ptr<const StageFactory> tfs_factory();
+std::shared_ptr<const StageFactory> top_a_factory();
+std::shared_ptr<const StageFactory> epsilon_cutoff_factory();
+std::shared_ptr<const StageFactory> eta_cutoff_factory();
 std::shared_ptr<const StageFactory> top_p_factory();
 std::shared_ptr<const StageFactory> min_p_factory();
 std::shared_ptr<const StageFactory> xtc_factory();
 std::shared_ptr<const StageFactory> mirostat_factory();
+std::shared_ptr<const StageFactory> mirostat_1_factory();
 std::shared_ptr<const StageFactory> temperature_factory();
+std::shared_ptr<const StageFactory> dynatemp_factory();
+std::shared_ptr<const StageFactory> smoothing_factory();
+std::shared_ptr<const StageFactory> skew_factory();
+std::shared_ptr<const StageFactory> adaptive_p_factory();
 
 // A factory that calls `make` with complete parameters and the vocabulary.
 template <typename Make>

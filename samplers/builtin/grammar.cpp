@@ -67,6 +67,8 @@ public:
         return state_.failure();
     }
 
+    std::string forced() const { return wrong_.empty() ? state_.forced() : std::string(); }
+
 private:
     void push(std::int32_t token) {
         if (!wrong_.empty() || state_.accept(token)) return;
@@ -91,6 +93,13 @@ public:
     }
     std::string_view mask(const StageState* state, const StageContext&, std::span<std::uint32_t> bits) const override {
         return static_cast<const GrammarState*>(state)->mask(bits);
+    }
+    bool forces() const override { return grammar_ != nullptr; }
+    std::string_view forced(const StageState* state, const StageContext&, std::string_view& bytes) const override {
+        static thread_local std::string text;
+        text = static_cast<const GrammarState*>(state)->forced();
+        bytes = text;
+        return {};
     }
 
 private:

@@ -1,4 +1,5 @@
-// logit_bias: adds a number to the logits of chosen tokens; -inf forbids them. Sees the whole vocabulary.
+// logit_bias: adds a number to the logits of chosen tokens, by id or by text; -inf forbids them. Sees the whole
+// vocabulary.
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +25,30 @@ private:
     std::vector<kernels::TokenValue> values_;
 };
 
+// The token that is a text, a control token's name included.
+std::int32_t token_of(const std::string& text, const Vocabulary& vocabulary) {
+    const std::int32_t id = vocabulary.find(text);
+    if (id >= 0) return id;
+    if (const std::int32_t control = vocabulary.find_control(text); control >= 0) return control;
+    const auto tokens = vocabulary.tokens(text);
+    throw Error("logit_bias: '" + text + "' is not one token of this model" +
+                (tokens && tokens->size() > 1 ? " but " + std::to_string(tokens->size()) : "") +
+                "; a bias is for single tokens, and a blank before a word belongs to its token");
+}
+
+void add_texts(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary,
+               std::vector<kernels::TokenValue>& entries) {
+    const auto& texts = std::get<std::vector<std::string>>(parameters[2]);
+    const auto& values = std::get<std::vector<double>>(parameters[3]);
+    if (texts.size() != values.size()) {
+        throw Error("logit_bias: 'texts' has " + std::to_string(texts.size()) + " entries and 'text_values' has " +
+                    std::to_string(values.size()) + "; give one value per text");
+    }
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        entries.push_back({token_of(texts[i], vocabulary), static_cast<float>(values[i])});
+    }
+}
+
 std::unique_ptr<Stage> make_logit_bias(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary) {
     const auto& tokens = std::get<std::vector<std::int64_t>>(parameters[0]);
     const auto& values = std::get<std::vector<double>>(parameters[1]);
@@ -39,6 +64,7 @@ std::unique_ptr<Stage> make_logit_bias(std::span<const ParameterValue> parameter
         }
         entries.push_back({static_cast<std::int32_t>(tokens[i]), static_cast<float>(values[i])});
     }
+    add_texts(parameters, vocabulary, entries);
     std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
     for (std::size_t i = 1; i < entries.size(); ++i) {
         if (entries[i].token == entries[i - 1].token) {
@@ -63,7 +89,15 @@ std::shared_ptr<const StageFactory> logit_bias_factory() {
           kLowest,
           1000.0,
           {},
-          "What is added to each of them; -inf forbids a token."}}};
+          "What is added to each of them; -inf forbids a token."},
+         {"texts", ParameterType::text_list, std::vector<std::string>{}, {}, {}, {}, "Tokens by their text."},
+         {"text_values",
+          ParameterType::real_list,
+          std::vector<double>{},
+          kLowest,
+          1000.0,
+          {},
+          "What is added to each of those."}}};
     return make_factory(std::move(description), make_logit_bias);
 }
 

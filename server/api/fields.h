@@ -43,6 +43,11 @@ struct Field {
     bool ignored = false;  // accepted, because it cannot change the text
     // Of a field that sets a parameter of a sampler stage: both names, "top_k" and "k".
     std::string_view stage = {}, parameter = {};
+    // Of such a field: a number with which it switches the stage off. Clients send those for everything that they know,
+    // and a chain without the stage stays without it.
+    double off = std::numeric_limits<double>::quiet_NaN();
+    // Of such a field: it says how the stage acts, and not that it does.
+    bool detail = false;
 };
 
 struct Shape {

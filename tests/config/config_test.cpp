@@ -131,6 +131,7 @@ sources = ["draft"]
 [sampling]
 seed = 12
 branch = 3
+preset = "code"
 chain = ["words", "top_k", "temperature"]
 [sampling.top_k]
 k = 17

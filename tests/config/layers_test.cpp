@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/config/diagnostic.h"
+#include "core/config/presets.h"
 
 namespace foresay::core {
 namespace {
@@ -181,6 +182,49 @@ TEST(States, LooksAlongTheDots) {
     EXPECT_FALSE(states(layer, "sampling.seed"));
     EXPECT_FALSE(states(layer, "target.model.x"));
     EXPECT_FALSE(states({"f", "target = [", {}, false}, "target"));
+}
+
+// A preset lies right below the layer that names it, and keeps the stages that are not built in.
+TEST_F(LayersTest, PresetsLieBelowTheLayerThatNamesThem) {
+    const std::vector<StageSchema> stages = {{"top_k", {}, {}}, {"temperature", {}, {}}};
+    const ConfigLayer low{"low", "sampling.chain = [\"words\", \"top_k\"]", {}, false};
+    const ConfigLayer high{"high", "sampling.preset = \"mine\"\nsampling.temperature.value = 0.7", {}, false};
+    write("mine.toml", "[sampling]\nchain = [\"temperature\"]\n[sampling.temperature]\nvalue = 0.1\n");
+    const std::vector<fs::path> folders = {folder_ / "sub", folder_};
+    const std::vector<ConfigLayer> all = with_presets({low, high}, folders, stages);
+    ASSERT_EQ(all.size(), 4u);
+    EXPECT_EQ(all[0].place, "low");
+    EXPECT_EQ(all[1].place, (folder_ / "mine.toml").string());
+    EXPECT_EQ(all[2].text, "sampling.chain = [\"words\", \"temperature\"]");
+    EXPECT_EQ(all[3].place, "high");
+    // Without one, and with none, nothing is added; one of the user's own goes before a built-in one.
+    EXPECT_EQ(with_presets({low, {"none", "sampling.preset = \"\"", {}, false}}, folders, stages).size(), 2u);
+    EXPECT_EQ(with_presets({{"x", "sampling.preset = \"code\"", {}, false}}, folders, stages)[0].place,
+              "preset 'code'");
+    write("code.toml", "sampling.temperature.value = 0.5");
+    EXPECT_EQ(with_presets({{"x", "sampling.preset = \"code\"", {}, false}}, folders, stages)[0].place,
+              (folder_ / "code.toml").string());
+}
+
+TEST_F(LayersTest, PresetsThatCannotBe) {
+    const std::vector<fs::path> folders = {folder_};
+    const auto refused = [&](const std::string& text) -> std::string {
+        try {
+            with_presets({{"f.toml", text, {}, false}}, folders, {});
+        } catch (const ConfigError& problem) {
+            return problem.what();
+        }
+        return {};
+    };
+    EXPECT_THAT(refused("[sampling]\npreset = \"cod\""),
+                AllOf(HasSubstr("f.toml:2:10: there is no preset 'cod'"), HasSubstr("did you mean 'code'?")));
+    EXPECT_THAT(refused("sampling.preset = \"../code\""), HasSubstr("must be a name of letters"));
+    write("models.toml", "target.model = \"x.gguf\"");
+    EXPECT_THAT(refused("sampling.preset = \"models\""), HasSubstr("'target' belongs in a configuration file"));
+    write("deep.toml", "sampling.preset = \"code\"");
+    EXPECT_THAT(refused("sampling.preset = \"deep\""), HasSubstr("a preset cannot set 'sampling.preset'"));
+    write("broken.toml", "[sampling");
+    EXPECT_THAT(refused("sampling.preset = \"broken\""), HasSubstr("broken.toml:1"));
 }
 
 }  // namespace

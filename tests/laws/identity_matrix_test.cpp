@@ -59,9 +59,16 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
     switch (number) {
         case 0:
             spec.push_back(heat);
+            if (plugin) spec.push_back(stage("mirostat_1", {{"tau", 3.0}}));
             break;
         case 1:
             spec.push_back(stage("penalties", {{"repeat", 1.1}, {"frequency", 0.1}, {"presence", 0.1}}));
+            if (plugin) {
+                spec.push_back(stage("min_length", {{"tokens", std::int64_t{20}}}));
+                spec.push_back(stage("no_repeat_ngram", {{"size", std::int64_t{4}}}));
+                spec.push_back(stage("dry", {{"multiplier", 0.8}}));
+                spec.push_back(stage("top_n_sigma", {{"n", 2.0}}));
+            }
             spec.push_back(stage("top_k", {{"k", std::int64_t{40}}}));
             spec.push_back(stage("top_p", {{"p", 0.95}}));
             spec.push_back(heat);
@@ -69,13 +76,31 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
         case 2:
             spec.push_back(stage("logit_bias", {{"tokens", std::vector<std::int64_t>{199, 220}},
                                                 {"values", std::vector<double>{-1.5, 1.0}}}));
+            if (plugin) {
+                spec.push_back(stage("tfs", {{"z", 0.98}}));
+                spec.push_back(stage("typical", {{"p", 0.98}}));
+                spec.push_back(stage("top_a", {{"a", 0.05}}));
+                spec.push_back(stage("epsilon_cutoff", {{"epsilon", 0.0003}}));
+                spec.push_back(stage("eta_cutoff", {{"eta", 0.001}}));
+            }
             spec.push_back(stage("min_p", {{"p", 0.02}}));
             spec.push_back(stage("xtc", {{"probability", 0.5}, {"threshold", 0.1}}));
             spec.push_back(heat);
             break;
         case 3:
-            spec.push_back(heat);
-            spec.push_back(stage("mirostat"));
+            if (!plugin) {
+                spec.push_back(heat);
+                spec.push_back(stage("mirostat"));
+                break;
+            }
+            if (temperature > 0.0) {
+                spec.push_back(stage("dynatemp", {{"min", 0.5 * temperature}, {"max", 1.5 * temperature}}));
+                spec.push_back(stage("smoothing", {{"factor", 0.2}, {"curve", 2.0}}));
+                spec.push_back(stage("skew", {{"skew", 0.2}}));
+            } else {
+                spec.push_back(heat);
+            }
+            spec.push_back(stage("adaptive_p"));
             break;
         default:  // the text is JSON from its first byte, whatever the prompt is
             spec.insert(spec.begin(), stage("grammar", {{"language", std::string("json_schema")},

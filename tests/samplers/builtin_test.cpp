@@ -227,9 +227,9 @@ TEST(Builtin, ParametersAreChecked) {
     EXPECT_EQ(message({{"top_p", {{"p", std::numeric_limits<double>::quiet_NaN()}}}}), "top_p.p is not a number");
     EXPECT_EQ(message({{"top_p", {}}, {"top_p", {}}}), "the chain lists sampler 'top_p' twice; list it once");
     EXPECT_EQ(message({{"topp", {}}}),
-              "there is no sampler 'topp'; the built-in ones are grammar, logit_bias, penalties, top_k, top_p, min_p, "
-              "xtc, mirostat, "
-              "temperature; load others as plugins");
+              "there is no sampler 'topp'; the built-in ones are grammar, logit_bias, min_length, no_repeat_ngram, "
+              "penalties, dry, top_n_sigma, top_k, tfs, typical, top_p, top_a, min_p, epsilon_cutoff, eta_cutoff, xtc, "
+              "temperature, dynatemp, smoothing, skew, mirostat, mirostat_1, adaptive_p; load others as plugins");
     EXPECT_EQ(
         message({{"logit_bias", {{"tokens", std::vector<std::int64_t>{10}}, {"values", std::vector<double>{1.0}}}}}),
         "logit_bias: token 10 does not exist; the vocabulary has 10 tokens");

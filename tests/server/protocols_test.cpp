@@ -235,6 +235,47 @@ TEST(Llama, FillsAHoleWithTheFieldsThatAreAskedFor) {
     EXPECT_EQ(error.text("param"), "input_extra[0].text");
 }
 
+// What clients send for every sampler that they know changes nothing where it is off; what is on has the text of the
+// chain that it stands for.
+TEST(Llama, TakesTheSamplersOfItsClients) {
+    Served served;
+    Client client = served.client();
+    const auto text = [&](const std::string& more) {
+        const Reply reply = client.post(
+            "/completion", R"({"prompt":"def read(path):\n","n_predict":24,"seed":5,"temperature":0.9)" + more + "}");
+        EXPECT_EQ(reply.status, 200) << reply.body;
+        return parse_json(reply.body).text("content");
+    };
+    const std::string plain = text("");
+    EXPECT_EQ(text(R"(,"typical_p":1,"tfs_z":1,"top_a":0,"top_n_sigma":-1,"dry_multiplier":0,"dry_base":1.75,)"
+                   R"("dry_allowed_length":2,"dry_penalty_last_n":-1,"dry_sequence_breakers":["\n"],"mirostat":0,)"
+                   R"("mirostat_tau":5,"mirostat_eta":0.1,"dynatemp_range":0,"dynatemp_exponent":1,"min_tokens":0,)"
+                   R"("smoothing_factor":0,"smoothing_curve":1,"epsilon_cutoff":0,"eta_cutoff":0,"skew":0,)"
+                   R"("adaptive_target":-1,"no_repeat_ngram_size":0,"xtc_probability":0,"xtc_threshold":0.1)"),
+              plain);
+    for (const int version : {1, 2}) {
+        const std::string name = version == 1 ? "mirostat_1" : "mirostat";
+        const std::string own = text(R"(,"mirostat_tau":2,"top_k":1,"mirostat":)" + std::to_string(version));
+        EXPECT_EQ(own, text(R"(,"foresay":{"chain":["temperature",")" + name + R"("]},"mirostat_tau":2,"mirostat":)" +
+                            std::to_string(version)))
+            << "a top_k of 1 has no part in it";
+        EXPECT_NE(own, plain);
+    }
+    EXPECT_NE(text(R"(,"dynatemp_range":0.8)"), plain);
+    EXPECT_NE(text(R"(,"no_repeat_ngram_size":1)"), plain);
+    const auto next = [&](const std::string& more) {
+        const std::string count = "one two three four five one two three four five one two three four";
+        return parse_json(client
+                              .post("/completion",
+                                    R"({"prompt":")" + count + R"(","n_predict":1,"temperature":0)" + more + "}")
+                              .body)
+            .text("content");
+    };
+    EXPECT_EQ(next(""), " five");
+    EXPECT_NE(next(R"(,"dry_multiplier":50)"), " five");
+    EXPECT_EQ(text(R"(,"top_n_sigma":0.0001)"), text(R"(,"top_k":1)"));
+}
+
 TEST(Llama, AHoleEndsAtALineWithLessIndent) {
     Served served;
     Client client = served.client();

@@ -35,6 +35,9 @@ public:
         }
         return -1;
     }
+    std::optional<std::vector<std::int32_t>> tokens(std::string_view text) const override {
+        return tokenizer().encode(text, {.add_special = false, .parse_special = false});
+    }
 };
 
 inline const TestVocabulary& vocabulary() {

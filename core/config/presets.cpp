@@ -1,0 +1,162 @@
+#include "core/config/presets.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "core/config/diagnostic.h"
+#include "core/config/nearest.h"
+#include "core/config/toml_tree.h"
+
+namespace foresay::core {
+
+namespace fs = std::filesystem;
+using Kind = TomlNode::Kind;
+
+namespace {
+
+struct Preset {
+    std::string_view name, text;
+};
+
+constexpr Preset kBuiltIn[] = {
+    {"code", R"(# Source code: close to what is likeliest, with some room where several ways are good.
+[sampling]
+chain = ["top_k", "top_p", "temperature"]
+[sampling.top_k]
+k = 40
+[sampling.top_p]
+p = 0.95
+[sampling.temperature]
+value = 0.2
+)"},
+    {"exact", R"(# Facts, extraction, classification: always the likeliest token.
+[sampling]
+chain = ["temperature"]
+[sampling.temperature]
+value = 0.0
+)"},
+    {"prose", R"(# Stories and letters: all good ways on, and no phrase over and over.
+[sampling]
+chain = ["dry", "top_p", "temperature"]
+[sampling.dry]
+multiplier = 0.8
+[sampling.top_p]
+p = 0.95
+[sampling.temperature]
+value = 1.0
+)"}};
+
+const TomlNode* find(const TomlNode* table, std::string_view key) {
+    if (table == nullptr || table->kind != Kind::table) return nullptr;
+    const auto found = std::ranges::find(table->members, key, &TomlNode::Member::key);
+    return found == table->members.end() ? nullptr : &found->value;
+}
+
+std::vector<std::string> texts(const TomlNode* list) {
+    std::vector<std::string> all;
+    if (list == nullptr) return all;
+    for (const TomlNode& item : list->items) all.push_back(item.text);
+    return all;
+}
+
+[[noreturn]] void refuse(const ConfigLayer& layer, int line, int column, std::string message) {
+    throw ConfigError({{Origin{layer.place, line, column, layer.flag}, std::move(message), line_of(layer.text, line)}},
+                      0);
+}
+
+bool is_name(std::string_view name) {
+    return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    });
+}
+
+// The preset that `node` names, as a layer.
+ConfigLayer find_preset(const ConfigLayer& layer, const TomlNode& node, std::span<const fs::path> folders) {
+    const std::string& name = node.text;
+    if (!is_name(name))
+        refuse(layer, node.line, node.column, "'sampling.preset' must be a name of letters, digits, _ and -");
+    for (const fs::path& folder : folders) {
+        const fs::path path = folder / (name + ".toml");
+        std::error_code ignored;
+        if (!fs::exists(path, ignored)) continue;
+        try {
+            return read_config_file(path);
+        } catch (const Error& problem) {
+            refuse(layer, node.line, node.column, std::string("'sampling.preset': ") + problem.what());
+        }
+    }
+    std::vector<std::string> known;
+    for (const Preset& preset : kBuiltIn) {
+        if (preset.name == name)
+            return {std::string(kPresetPlace) + "'" + name + "'", std::string(preset.text), {}, false};
+        known.emplace_back(preset.name);
+    }
+    const std::string own = folders.empty() ? "" : ", and no file " + (folders.front() / (name + ".toml")).string();
+    refuse(layer, node.line, node.column, "there is no preset '" + name + "'" + own + suggestion(name, known));
+}
+
+// Its document, which may set samplers only.
+TomlNode checked(const ConfigLayer& preset) {
+    Diagnostic error;
+    auto document = parse_toml(preset.text, preset.place, error);
+    if (!document) throw ConfigError({error}, 0);
+    for (const TomlNode::Member& member : document->members) {
+        if (member.key == "sampling" || member.key.starts_with("x-")) continue;
+        refuse(preset, member.line, member.column,
+               "a preset sets samplers: '" + member.key + "' belongs in a configuration file");
+    }
+    const TomlNode* sampling = find(&*document, "sampling");
+    for (const char* key : {"preset", "seed", "branch"}) {
+        if (const TomlNode* other = find(sampling, key))
+            refuse(preset, other->line, other->column, std::string("a preset cannot set 'sampling.") + key + "'");
+    }
+    return std::move(*document);
+}
+
+}  // namespace
+
+std::vector<fs::path> preset_folders(const Variables& variables) {
+    std::vector<fs::path> folders;
+    for (const fs::path& file : standard_config_files(variables)) {
+        folders.insert(folders.begin(), file.parent_path() / "presets");
+    }
+    return folders;
+}
+
+std::vector<ConfigLayer> with_presets(std::vector<ConfigLayer> layers, std::span<const fs::path> folders,
+                                      std::span<const StageSchema> stages) {
+    std::vector<ConfigLayer> all;
+    std::vector<std::string> chain;
+    const auto note_chain = [&](const TomlNode& document) {
+        const TomlNode* stated = find(find(&document, "sampling"), "chain");
+        if (stated != nullptr && stated->kind == Kind::list) chain = texts(stated);
+        return stated != nullptr;
+    };
+    for (ConfigLayer& layer : layers) {
+        Diagnostic unreadable;  // unused: the loader reports text that is not TOML
+        const auto document = parse_toml(layer.text, layer.place, unreadable);
+        const TomlNode* named = document ? find(find(&*document, "sampling"), "preset") : nullptr;
+        if (named != nullptr && named->kind == Kind::text && !named->text.empty()) {
+            ConfigLayer preset = find_preset(layer, *named, folders);
+            const TomlNode settings = checked(preset);
+            std::vector<std::string> kept;
+            for (const std::string& stage : chain) {
+                if (std::ranges::find(stages, stage, &StageSchema::name) == stages.end()) kept.push_back(stage);
+            }
+            const std::string place = preset.place;
+            all.push_back(std::move(preset));
+            if (note_chain(settings) && !kept.empty()) {
+                std::erase_if(kept, [&](const auto& stage) { return std::ranges::find(chain, stage) != chain.end(); });
+                chain.insert(chain.begin(), kept.begin(), kept.end());
+                all.push_back({place, "sampling.chain = " + to_toml(ConfigValue(chain)), {}, false});
+            }
+        }
+        if (document) note_chain(*document);
+        all.push_back(std::move(layer));
+    }
+    return all;
+}
+
+}  // namespace foresay::core
