@@ -77,6 +77,7 @@ struct SamplerSetting {
     std::string stage, parameter;
     samplers::ParameterValue value;
     std::string param;
+    bool of_plugin = false;  // of a stage of the chain that is none of ours
 };
 
 // What the content of an answer must be.
@@ -101,10 +102,12 @@ struct GenerationRequest {
     int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none
     std::optional<int> draft;                       // tokens to draft: 0 for none; none: as configured
     std::string prediction;                         // what the answer may be
+    int priority = 0;                               // above 0: for admins alone
     bool reuse = true;
     // Of a hole: the text ends at a line that is indented less than so many blanks.
     int least_indent = 0;
     std::int64_t time_limit_ms = 0;  // after it, the text ends at the next line break; 0: none
+    std::int64_t deadline_ms = 0;    // after it, the text ends; 0: none
 };
 
 }  // namespace foresay::server
