@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -103,13 +102,18 @@ std::string remember(const fs::path& file) {
     return written ? "" : "cannot write " + list.string() + ": " + std::strerror(problem);
 }
 
-void require_allowed(const core::PluginSpec& plugin, const fs::path& file) {
-    const std::string place = plugin.path_origin.place;
-    const std::string named = "the " + place + " names the plugin " + file.string();
-    if (const fs::path open = open_to_everyone(file); !open.empty()) {
-        throw Error(named + ", but every user of this machine can change " + open.string() + "; chmod o-w it first");
-    }
+// What states the path: "session NAME" or "configuration FILE". Empty: the user does, on the command line, in the
+// environment or in the conversation.
+std::string stated_by(const core::PluginSpec& plugin) {
+    const core::Origin& origin = plugin.path_origin;
+    if (plugin.path.empty()) return {};
+    if (origin.place.starts_with(kSessionPlace)) return origin.place;
+    return origin.flag ? "" : "configuration " + origin.place;
+}
+
+void require_allowed(const std::string& place, const fs::path& file) {
     if (is_allowed(file)) return;
+    const std::string named = "the " + place + " names the plugin " + file.string();
     if (!stdin_is_terminal() || !stderr_is_terminal()) {
         throw Error(named +
                     ", which is outside the plugin path and was not allowed yet; if you trust it: foresay plugin "
@@ -124,14 +128,11 @@ void require_allowed(const core::PluginSpec& plugin, const fs::path& file) {
     }
 }
 
-void warn_of_open(const fs::path& file) {
-    static std::set<fs::path> warned;
+void refuse_open(const fs::path& file) {
     const fs::path open = open_to_everyone(file);
-    if (open.empty() || !warned.insert(file).second) return;
-    spdlog::warn(
-        "every user of this machine can change {}, so anyone can run code as you through the plugin {}; "
-        "chmod o-w it",
-        printable(open.string()), printable(file.string()));
+    if (open.empty()) return;
+    throw Error("every user of this machine can change " + open.string() +
+                ", so anyone can run code as you through the plugin " + file.string() + "; chmod o-w it first");
 }
 
 }  // namespace
@@ -168,12 +169,9 @@ void check_plugin_trust(const core::Config& config) {
     for (const core::PluginSpec& plugin : config.plugins) {
         const fs::path file = file_of(plugin);
         if (file.empty()) continue;  // loading it gives the reason
-        const bool from_session = !plugin.path.empty() && plugin.path_origin.place.starts_with(kSessionPlace);
-        if (from_session && !on_plugin_path(plugin.path)) {
-            require_allowed(plugin, file);
-        } else {
-            warn_of_open(file);
-        }
+        refuse_open(file);
+        const std::string place = stated_by(plugin);
+        if (!place.empty() && !on_plugin_path(plugin.path)) require_allowed(place, file);
     }
 }
 

@@ -1,9 +1,10 @@
-// app/plugin_trust.h: which plugins may run, when a saved session names them.
+// app/plugin_trust.h: which plugins may run, when a saved session or a configuration names them.
 //
-// A session may come from anywhere, and a plugin is native code. So a session alone cannot make the program load a file
-// from outside the plugin path: the user must have loaded that file before, or allow it at a terminal. What is allowed
-// is remembered in the state folder, in `plugins.allowed`, by the file's contents (SHA-256): a file that has changed is
-// asked for again, and a copy of one that has not is not.
+// Such a file may come from anywhere, and a plugin is native code. So it alone cannot make the program load a plugin
+// from outside the plugin path: the user must have loaded that plugin before, or allow it at a terminal. What is
+// allowed is remembered in the state folder, in `plugins.allowed`, by the file's contents (SHA-256): a file that has
+// changed is asked for again, and a copy of one that has not is not. What the user names on the command line, in the
+// environment or in a conversation needs no asking.
 //
 // Errors:   Error with one sentence that says what to do.
 #pragma once
@@ -15,9 +16,8 @@
 
 namespace foresay::app {
 
-// Throws Error if `config` has a plugin that only a session names, outside the plugin path, and that is not allowed.
-// Asks for each at a terminal. Warns of plugins that any user of the machine can change, and refuses those that only a
-// session names.
+// Throws Error if `config` has a plugin that only a session or a configuration file names, outside the plugin path, and
+// that is not allowed, after asking for it at a terminal; and for plugins that any user of the machine can change.
 void check_plugin_trust(const core::Config& config);
 
 // Remembers the plugins of `config` outside the plugin path as allowed: they are about to be named in a session.

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "kernels/math.h"
 #include "kernels/noise.h"
+#include "kernels/sampling.h"
 #include "kernels/sampling_steps.h"
 #include "samplers/float_state.h"
 #include "samplers/parameter_file.h"
@@ -405,6 +406,18 @@ private:
 bool has_process(const Stage& stage) {
     const auto* plugin = dynamic_cast<const PluginStage*>(&stage);
     return plugin != nullptr ? plugin->sampler().process != nullptr : stage.kind() == StageKind::process;
+}
+
+kernels::Candidates apply_step(const Stage& stage, const StageState* state, const StageContext& context,
+                               const kernels::Candidates& candidates, std::int32_t vocabulary) {
+    static thread_local kernels::SamplingScratch scratch;
+    std::vector<kernels::TokenCount> counts;
+    kernels::SamplingStep step = stage.step(state, counts);
+    step.xtc.stream = context.stage;
+    scratch.reserve(vocabulary);
+    scratch.start(candidates);
+    scratch.apply(step, context.key);
+    return scratch.list();
 }
 
 std::optional<std::string> run_self_test(const Stage& stage) {

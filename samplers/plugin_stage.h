@@ -26,6 +26,9 @@ std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* s
 // For checks of a sampler. Whether the stage's sampler has process(), which the stage need not use; a stage of another
 // kind has it where it uses it.
 bool has_process(const Stage& stage);
+// What the step of a step stage leaves of `candidates`, which are best first. Valid until the next call on this thread.
+kernels::Candidates apply_step(const Stage& stage, const StageState* state, const StageContext& context,
+                               const kernels::Candidates& candidates, std::int32_t vocabulary);
 // Runs the sampler's own test: empty, or why it fails; nothing: it has none.
 std::optional<std::string> run_self_test(const Stage& stage);
 // Whether the sampler offers an extension of that name.

@@ -14,6 +14,7 @@
 #include "app/output.h"
 #include "app/quick_thread.h"
 #include "app/repl/editor.h"
+#include "app/repl/rebuilt_plugins.h"
 #include "app/repl/screen_text.h"
 #include "app/statistics.h"
 #include "base/error.h"
@@ -257,6 +258,11 @@ bool Repl::second_interrupt() {
 void Repl::handle(const Line& entry) {
     std::string text = entry.text;
     if (text.empty()) return;
+    reload_rebuilt_plugins(*this);
+    struct Noting {
+        Repl& repl;
+        ~Noting() { note_plugin_builds(repl); }
+    } const noting{*this};
     if (!entry.literal && text.starts_with('/') && !text.starts_with("//")) return run_repl_command(*this, text);
     if (!entry.literal && text.starts_with("//")) text.erase(0, 1);
     // An empty last line that was typed is a line of the document too.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -66,6 +67,28 @@ protected:
 };
 
 #ifndef FORESAY_SANITIZED  // sanitizers report crashes themselves
+TEST_F(PluginTrouble, TheCheckSaysWhatIsWrong) {
+    const std::string wrong = kBad + "/wrong.so";
+    const Outcome failed = run(call({"plugin", "check", wrong, "--sampler", "nan", "--only", "bounds", "--seed", "5"}));
+    EXPECT_EQ(failed.status, 1) << failed.error;
+    EXPECT_EQ(failed.out,
+              "nan\n  FAILED   bounds                      process() returns a logit that is not a number, or infinite "
+              "(step 1)\n0 passed, 1 failed, 0 skipped\n");
+    const Outcome passed = run(call({"plugin", "check", wrong, "--sampler=nothing", "--only=clones", "--json"}));
+    EXPECT_EQ(passed.status, 0) << passed.error;
+    EXPECT_THAT(passed.out, AllOf(HasSubstr("\"failed\": 0"), HasSubstr("\"sampler\": \"nothing\""),
+                                  HasSubstr("\"outcome\": \"ok\"")));
+    const std::vector<std::string> crashing = {"plugin", "check", kTrouble, "--only", "same again"};
+    EXPECT_EQ(run(call(crashing)).status, 0);
+    EXPECT_THAT(run(call(crashing, {"deed=segfault"})).out,
+                HasSubstr("FAILED   same again                  it crashes in process(): Segmentation fault"));
+    EXPECT_THAT(run(call({"plugin", "list"})).out, Not(HasSubstr("barred"))) << "a check bars nothing";
+    EXPECT_EQ(run(call({"plugin", "check", "top_k", "k=3", "--only", "bounds"})).status, 0);
+    EXPECT_THAT(run(call({"plugin", "check", "top_k", "k=x", "--only", "bounds"})).out, HasSubstr("must be"));
+    EXPECT_THAT(run(call({"plugin", "check", "top_k", "--only", "bound"})).error, HasSubstr("did you mean 'bounds'?"));
+    EXPECT_THAT(run(call({"plugin", "check", "no_such"})).error, HasSubstr("no built-in stage or plugin 'no_such'"));
+}
+
 TEST_F(PluginTrouble, ACrashIsNamedListedAndFreed) {
     const Outcome crashed = complete(with_trouble("segfault"));
     EXPECT_EQ(crashed.status, 128 + SIGSEGV);
@@ -288,6 +311,8 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
                                           "[[plugin]]\nname = \"trouble\"\npath = \"" +
                                           kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
     start("-n 6 " + config + "; echo was $?; stty -a", "", kWide);
+    wait_for("trouble.toml names a plugin outside the plugin path:");
+    type("y Enter");
     wait_for("lists the commands");
     type("'x = 1' Enter");
     expect_screen(
@@ -308,6 +333,34 @@ TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
     expect_screen(AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("does not return"),
                         ContainsRegex("\nforesay: ended while sampler"), HasSubstr("was 130"),
                         ContainsRegex(" icanon")));
+}
+
+// While `foresay plugin dev` works on it, which its file X.so.dev says.
+TEST_F(TroubleAtATerminal, APluginThatWasBuiltAgainIsLoadedBeforeTheNextEntry) {
+    const std::string library = write_scratch("dev.so", ""), marker = write_scratch("dev.so.dev", "");
+    fs::copy_file(kTrouble, library, fs::copy_options::overwrite_existing);
+    const auto build_again = [&] { std::ofstream(library, std::ios::binary | std::ios::app) << "x"; };
+    start("-n 4", "", kWide);
+    wait_for("lists the commands");
+    type("'/plugin load " + library + " deed=none' Enter");
+    wait_for("1   trouble");
+    type("'x = 1' Enter");
+    wait_for_answers(1);
+    EXPECT_THAT(screen(), Not(HasSubstr("Built again")));
+    build_again();
+    type("/retry Enter");
+    wait_for_answers(2);
+    EXPECT_THAT(screen(), HasSubstr("Built again and loaded: trouble."));
+    std::ofstream(library, std::ios::binary) << "no library";
+    type("/retry Enter");
+    wait_for("the code from before goes on");
+    wait_for_answers(3);
+    // Without the marker, nothing is loaded unasked.
+    fs::remove(marker);
+    fs::copy_file(kTrouble, library, fs::copy_options::overwrite_existing);
+    type("/retry Enter");
+    wait_for_answers(4);
+    EXPECT_THAT(screen(), Not(ContainsRegex("Built again(.|\n)*Built again")));
 }
 
 }  // namespace

@@ -227,6 +227,7 @@ std::string build_plugin(const fs::path& folder, const std::string& name, const 
     const std::string command = std::string(FORESAY_COMPILER) + " -std=c++17 -shared -fPIC -I " +
                                 source("samplers/sdk") + " " + file + " -o " + (folder / (name + ".so")).string();
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    EXPECT_EQ(run({"plugin", "trust", (folder / (name + ".so")).string()}).status, 0);
     const std::string config = (folder / (name + ".toml")).string();
     std::ofstream(config) << "[target]\nmodel = \"" << source("models/python-coder/target-q4_k_m.gguf")
                           << "\"\n[[plugin]]\nname = \"" << name << "\"\npath = \"" << name
@@ -275,6 +276,19 @@ protected:
     }
     // Whether the plugin's code ran since the last call.
     bool ran() { return fs::remove(trace_); }
+    // What a user writes who wants the plugin.
+    static std::vector<std::string> named_by_hand(const std::string& plugin) {
+        return {"complete",
+                "-p",
+                "x",
+                "-n",
+                "2",
+                "--set",
+                "plugin=[{" + plugin + "}]",
+                "--set",
+                "sampling.chain=[\"trace\"]"};
+    }
+    void trust() { EXPECT_EQ(here({"plugin", "trust", library_.string()}).status, 0); }
     Outcome here(std::vector<std::string> arguments, const std::string& input = "") {
         Call call;
         call.arguments = std::move(arguments);
@@ -285,6 +299,7 @@ protected:
     fs::path file() const { return folder_ / "state" / "foresay" / "sessions" / "traced.session"; }
     // A session that names the plugin and comes from elsewhere: no list of allowed plugins knows of it.
     void make_foreign_session() {
+        trust();
         const Outcome made = here({"chat", config_, "--session", "traced", "-n", "5"}, "x = 1\n");
         ASSERT_EQ(made.status, 0) << made.error;
         EXPECT_TRUE(ran());
@@ -310,7 +325,10 @@ TEST_F(PluginOfASession, ReadingRunsNothing) {
     }
     EXPECT_THAT(here({"config", "check", config_}).out, HasSubstr("not loaded, so their options are not checked"));
     EXPECT_THAT(here({"plugin", "show", library_.string()}).out, HasSubstr("looks like a sampler plugin"));
-    // Only when that is asked for.
+    // Only when that is asked for, and the file is trusted.
+    EXPECT_THAT(here({"config", "check", "--load", config_}).error, HasSubstr("if you trust it: foresay plugin trust"));
+    EXPECT_FALSE(ran());
+    trust();
     EXPECT_THAT(here({"config", "check", "--load", config_}).out, HasSubstr("ok\n"));
     EXPECT_TRUE(ran());
     EXPECT_THAT(here({"plugin", "show", "--load", library_.string()}).out, HasSubstr("Leaves a trace."));
@@ -371,7 +389,35 @@ TEST_F(PluginOfASession, WhatIsTrustedIsLoaded) {
     EXPECT_THAT(here({"plugin", "trust", config_}).error, HasSubstr("it is not a shared object"));
 }
 
+// A configuration may come from anywhere, too.
+TEST_F(PluginOfASession, AConfigurationAloneCannotLoadItEither) {
+    const std::vector<std::string> complete = {"complete", config_, "-p", "x", "-n", "2"};
+    const Outcome refused = here(complete);
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_FALSE(ran());
+    EXPECT_THAT(refused.error,
+                AllOf(HasSubstr("the configuration " + config_ + " names the plugin " + library_.string()),
+                      HasSubstr("if you trust it: foresay plugin trust " + library_.string())));
+    // One that extends it is no better.
+    const std::string outer = (folder_ / "outer.toml").string();
+    std::ofstream(outer) << "extends = \"trace.toml\"\n";
+    EXPECT_EQ(here({"complete", outer, "-p", "x", "-n", "2"}).status, 1);
+    EXPECT_FALSE(ran());
+    // The user's own word is enough.
+    EXPECT_EQ(here(named_by_hand("name=\"trace\", path=\"" + library_.string() + "\"")).status, 0);
+    EXPECT_TRUE(ran());
+    trust();
+    EXPECT_EQ(here(complete).status, 0);
+    EXPECT_TRUE(ran());
+    std::ofstream(library_, std::ios::binary | std::ios::app) << "x";
+    EXPECT_EQ(here(complete).status, 1) << "it has changed";
+    EXPECT_FALSE(ran());
+    state_.emplace_back("FORESAY_PLUGIN_PATH", folder_.string());
+    EXPECT_EQ(here(complete).status, 0) << "it is on the plugin path";
+}
+
 TEST_F(PluginOfASession, WhatTheUserLoadedGoesOn) {
+    trust();
     EXPECT_EQ(here({"chat", config_, "--session", "traced", "-n", "5"}, "x = 1\n").status, 0);
     EXPECT_EQ(here({"chat", "--session", "traced", "-n", "5"}, "y = 2\n").status, 0) << "the user named it before";
     EXPECT_EQ(here({"session", "replay", "traced"}).status, 0);
@@ -380,7 +426,8 @@ TEST_F(PluginOfASession, WhatTheUserLoadedGoesOn) {
     ran();
     EXPECT_EQ(here({"chat", "--session", "traced", "-n", "5"}, "z = 3\n").status, 1);
     EXPECT_FALSE(ran());
-    // Unless it is named again, or is on the plugin path.
+    // Unless it is trusted, or is on the plugin path.
+    trust();
     EXPECT_EQ(here({"chat", config_, "--session", "traced", "-n", "5"}, "z = 3\n").status, 0);
     fs::remove(folder_ / "state" / "foresay" / "plugins.allowed");
     state_.emplace_back("FORESAY_PLUGIN_PATH", folder_.string());
@@ -432,24 +479,24 @@ TEST_F(PluginOfASession, IsAskedForByLoad) {
     wait_for_answers(1);
 }
 
-TEST_F(PluginOfASession, AFileThatEveryoneCanChangeIsWarnedOfOrRefused) {
-    make_foreign_session();
+TEST_F(PluginOfASession, AFileThatEveryoneCanChangeIsRefused) {
+    const std::vector<std::string> named = named_by_hand("name=\"trace\", path=\"" + library_.string() + "\"");
     fs::permissions(library_, fs::perms::others_write, fs::perm_options::add);
-    const Outcome refused = here({"chat", "--session", "traced", "-n", "5"}, "y = 2\n");
+    const Outcome refused = here(named);
     EXPECT_EQ(refused.status, 1);
-    EXPECT_THAT(refused.error, HasSubstr("every user of this machine can change " + library_.string()));
+    EXPECT_THAT(refused.error, AllOf(HasSubstr("every user of this machine can change " + library_.string() + ","),
+                                     HasSubstr("chmod o-w it first")));
     EXPECT_FALSE(ran());
-    state_.emplace_back("FORESAY_LOG", "warn");
-    const Outcome warned = here({"complete", config_, "-p", "x", "-n", "2"});
-    EXPECT_EQ(warned.status, 0);
-    EXPECT_THAT(warned.error, HasSubstr("every user of this machine can change " + library_.string()));
-    // Of a folder as well.
     fs::permissions(library_, fs::perms::others_write, fs::perm_options::remove);
+    // Of a folder as well, also of one on the plugin path.
     fs::permissions(folder_, fs::perms::others_write, fs::perm_options::add);
-    EXPECT_THAT(here({"complete", config_, "-p", "x", "-n", "2"}).error,
-                HasSubstr("every user of this machine can change " + folder_.string() + ","));
+    EXPECT_THAT(here(named).error, HasSubstr("every user of this machine can change " + folder_.string() + ","));
+    state_.emplace_back("FORESAY_PLUGIN_PATH", folder_.string());
+    EXPECT_EQ(here(named_by_hand("name=\"trace\"")).status, 1);
+    EXPECT_FALSE(ran());
     fs::permissions(folder_, fs::perms::others_write, fs::perm_options::remove);
-    EXPECT_THAT(here({"complete", config_, "-p", "x", "-n", "2"}).error, Not(HasSubstr("every user")));
+    EXPECT_EQ(here(named).status, 0);
+    EXPECT_TRUE(ran());
 }
 
 }  // namespace

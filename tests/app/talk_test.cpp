@@ -1,6 +1,8 @@
 // Conversations through a pipe: saved sessions, branches, context, engine commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "core/weights/gguf.h"
 #include "tests/app/program.h"
@@ -20,6 +23,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 fs::path session_file(const std::string& name) { return scratch() / "foresay" / "sessions" / (name + ".session"); }
 
@@ -252,12 +256,102 @@ TEST(Talk, APluginOfOnesOwnIsBuiltByOneLineAndLoadedByItsFile) {
         inside = line == "```toml" || (inside && line != "```");
         if (inside && line != "```toml") toml += line + "\n";
     }
+    EXPECT_EQ(run({"plugin", "trust", library}).status, 0);
     const Outcome from_file = run({"complete", write_scratch("mine.toml", toml), "-p", "def f(x):", "-n", "4"});
     EXPECT_EQ(from_file.status, 0) << toml << from_file.error;
     EXPECT_EQ(from_file.out, run({"complete", "-p", "def f(x):", "-n", "4", "--set", "plugin=[]", "--set",
                                   "sampling.chain=[\"top_k\",\"temperature\"]"})
                                  .out)
         << "what floor drops is far below the others";
+}
+
+// The first fenced block of docs/plugins.md in language `language`.
+std::string block_of_plugins_page(const std::string& language) {
+    std::ifstream page(source("docs/plugins.md"));
+    std::string line, text;
+    while (std::getline(page, line) && line != "```" + language) {
+    }
+    while (std::getline(page, line) && line != "```") text += line + "\n";
+    return text;
+}
+
+// The first plugin, made and tried with the page's own words.
+TEST(Talk, TheFirstPluginIsMadeAsThePageSays) {
+    const fs::path folder = scratch() / "first";
+    fs::create_directory(folder);
+    const std::string log = (scratch() / "first.log").string();
+    const std::string command = "cd " + folder.string() +
+                                " && PATH=" + fs::path(FORESAY_PROGRAM).parent_path().string() +
+                                ":\"$PATH\" XDG_STATE_HOME=" + scratch().string() + " sh -e " +
+                                write_scratch("first.sh", block_of_plugins_page("sh")) + " > " + log + " 2>&1";
+    std::stringstream said;
+    const int status = std::system(command.c_str());
+    said << std::ifstream(log).rdbuf();
+    ASSERT_EQ(status, 0) << command << said.str();
+    EXPECT_THAT(said.str(), HasSubstr("100% tests passed"));
+    Call call;
+    call.arguments = {"chat", "--lines", "-n", "40"};
+    call.input = block_of_plugins_page("text");
+    const std::string inside = (folder / "no_e").string();
+    call.in_child = [&] {
+        if (::chdir(inside.c_str()) != 0) ::_exit(1);
+    };
+    const Outcome outcome = run(call);
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("letters = \"e\""), HasSubstr("letters = \"aeiou\"")));
+    const std::string plain = run({"complete", "-p", "def area(radius):\n", "-n", "40"}).out;
+    ASSERT_THAT(plain, HasSubstr("e"));
+    ASSERT_THAT(outcome.out, StartsWith(plain));
+    const std::string rest = outcome.out.substr(plain.size());
+    EXPECT_GT(rest.size(), 20u);
+    EXPECT_THAT(rest, Not(HasSubstr("e")));
+    // Nothing is written over, and a name that cannot be one is refused.
+    EXPECT_THAT(run({"plugin", "new", folder.string()}).error, HasSubstr("a sampler's name has lower-case letters"));
+    EXPECT_THAT(run({"plugin", "new", "top_k"}).error, HasSubstr("the name 'top_k' is taken"));
+    EXPECT_THAT(run({"plugin", "new", "x", "--kind", "y"}).error, HasSubstr("--kind must be test, mask, process or"));
+    call.arguments = {"plugin", "new", "no_e"};
+    const std::string above = folder.string();
+    call.in_child = [&] {
+        if (::chdir(above.c_str()) != 0) ::_exit(1);
+    };
+    EXPECT_THAT(run(call).error, HasSubstr("no_e exists already"));
+}
+
+TEST(Talk, APluginIsBuiltOnEachChangeUntilCtrlC) {
+    const std::string folder = (scratch() / "often").string();
+    Call call;
+    call.arguments = {"plugin", "new", "often"};
+    const std::string above = scratch().string();
+    call.in_child = [&] {
+        if (::chdir(above.c_str()) != 0) ::_exit(1);
+    };
+    ASSERT_EQ(run(call).status, 0);
+    const std::string file = folder + "/often.cpp";
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    call.arguments = {"plugin", "dev", "often"};
+    bool marked = false;
+    int step = 0;
+    call.on_more = [&](pid_t pid, const Outcome& so_far) {
+        if (step == 0 && so_far.out.find("Ctrl-C ends") != std::string::npos) {
+            marked = fs::exists(folder + "/build/plugins/often.so.dev");
+            std::ofstream(file) << text.str() << "no C++";
+            step = 1;
+        } else if (step == 1 && so_far.error.find("it does not build; waiting") != std::string::npos) {
+            std::ofstream(file) << text.str() << "// changed\n";
+            step = 2;
+        } else if (step == 2 && so_far.out.find("Ctrl-C ends") != so_far.out.rfind("Ctrl-C ends")) {
+            ::kill(pid, SIGINT);
+            step = 3;
+        }
+    };
+    const Outcome outcome = run(call);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+    EXPECT_EQ(step, 3);
+    EXPECT_TRUE(marked);
+    EXPECT_FALSE(fs::exists(folder + "/build/plugins/often.so.dev"));
+    EXPECT_THAT(outcome.out, ContainsRegex("often.so built in [0-9.]+ s"));
+    EXPECT_THAT(run({"plugin", "dev", scratch().string()}).error, HasSubstr("has no CMakeLists.txt"));
 }
 
 TEST(Talk, UndoSaysWhichFileItTakesBack) {
