@@ -45,6 +45,7 @@ private:
         bool any_line = false;  // of a hole: a line break was written
         bool at_start = false;  // of a hole: of a line
         bool stopped = false;   // by what was written, so that nothing more counts
+        bool prompt_alone = false;
         bool first = true;
         Clock::time_point first_token, last_token;
         std::vector<OutputEvent> events;
@@ -108,7 +109,11 @@ void Answering::start() {
     facts.tokenizer = &model.tokenizer();
     for (const std::vector<std::int32_t>& prompt : prompts)
         facts.prompts.push_back(model.tokenizer().whole_text(prompt, true));
+    if (request_.priority > 0 && context_.caller.right != Right::admin)
+        throw ApiError(Problem::permission, "a priority above 0 needs a key with the rights of an admin",
+                       "admin_key_required", "foresay.priority");
     context_.metrics.count_prompt(facts.prompt_tokens);
+    if (context_.lease != nullptr) context_.lease->charge(facts.prompt_tokens);
 
     speculative::SpeculationOptions speculation = model.engine().speculation();
     if (request_.draft && *request_.draft == 0) {
@@ -145,20 +150,21 @@ void Answering::start() {
             one.speculation = speculation;
             one.alternatives = request_.alternatives;
             one.prediction = prediction;
-            one.queue = context_.caller;
+            one.queue = context_.caller.name;
             one.reuse = request_.reuse;
+            one.priority = request_.priority;
             requests.push_back(std::move(one));
         }
     }
     left_ = lanes_.size();
-    if (nothing) {  // the prompt alone was asked for
-        writer_->begin(std::move(facts), lanes_.size());
+    if (nothing) {
+        // The prompt alone was asked for, so that the cache holds it before it is needed: after all others, and the
+        // one token that a text has at least is left out.
         for (std::size_t i = 0; i < lanes_.size(); ++i) {
-            lanes_[i]->choice.finish = Finish::length;
-            writer_->end_choice(i, lanes_[i]->choice);
+            requests[i].max_tokens = 1;
+            requests[i].priority = -10;
+            lanes_[i]->stopped = lanes_[i]->prompt_alone = true;
         }
-        writer_->end();
-        return;
     }
     try {
         for (std::size_t i = 0; i < requests.size(); ++i)
@@ -191,6 +197,11 @@ bool Answering::token(std::size_t index, const GeneratedToken& token) {
     Lane& lane = *lanes_[index];
     if (failed_ || lane.stopped) return false;
     const Clock::time_point now = Clock::now();
+    if (request_.deadline_ms > 0 && now - begun_ > std::chrono::milliseconds(request_.deadline_ms)) {
+        lane.stopped = lane.choice.cut_by_time = lane.choice.cut_by_deadline = true;
+        lane.choice.finish = Finish::length;
+        return false;
+    }
     if (lane.first) {
         lane.first_token = now;
         context_.metrics.first_token(std::chrono::duration<double>(now - begun_).count());
@@ -312,15 +323,27 @@ void Answering::end(std::size_t index, const BackendEnd& end) {
     --left_;
     context_.metrics.end_text(end, lane.choice.tokens, context_.api,
                               std::chrono::duration<double>(Clock::now() - begun_).count());
+    if (context_.lease != nullptr) context_.lease->charge(lane.choice.tokens);
     if (left_ == 0) context_.lease.reset();
     if (failed_) return;
+    if (lane.choice.cut_by_deadline && lane.first) {
+        failed_ = true;
+        cancel_all();
+        writer_->fail(
+            ApiError(Problem::timeout,
+                     "the deadline of " + std::to_string(request_.deadline_ms) + " ms came before the first token",
+                     "deadline_exceeded", "foresay.deadline_ms"));
+        return;
+    }
     if (end.finish == BackendEnd::Finish::failed || (end.finish == BackendEnd::Finish::cancelled && !lane.stopped)) {
         failed_ = true;
         cancel_all();
         if (end.finish == BackendEnd::Finish::failed) {
             writer_->fail(ApiError(Problem::failed, end.error, "generation_failed"));
         } else {
-            ApiError stopped(Problem::unavailable, "the server is stopping, so the answer ends here", "shutting_down");
+            ApiError stopped(Problem::unavailable,
+                             "the server is stopping or changes its model, so the answer ends here; come again",
+                             "shutting_down");
             stopped.retry_after = 5;
             writer_->fail(stopped);
         }
@@ -331,7 +354,9 @@ void Answering::end(std::size_t index, const BackendEnd& end) {
     finish_text(lane);
     if (!lane.events.empty()) writer_->events(index, lane.events, {});
     lane.events.clear();
-    if (!lane.choice.cut_by_time)
+    if (lane.prompt_alone) {
+        lane.choice.finish = Finish::length;
+    } else if (!lane.choice.cut_by_time)
         lane.choice.finish = lane.stopped || end.finish == BackendEnd::Finish::stop ? Finish::stop : Finish::length;
     writer_->end_choice(index, lane.choice);
     if (left_ == 0) writer_->end();

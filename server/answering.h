@@ -15,6 +15,7 @@
 
 #include "server/api/writer.h"
 #include "server/backend.h"
+#include "server/keys.h"
 #include "server/metrics.h"
 #include "server/model.h"
 #include "server/request.h"
@@ -28,9 +29,11 @@ struct AnswerContext {
     std::string api;         // for the metrics: "chat", "messages"
     std::string id;          // hexadecimal
     std::string model_name;  // as the client called it
-    std::string caller;      // the name of the key; requests of one take turns with those of others
+    Caller caller;           // requests of one take turns with those of others
     // Kept until the last text has ended; may be null.
-    std::shared_ptr<void> lease;
+    std::shared_ptr<Lease> lease;
+    // Kept as long as anything refers to model and backend; may be null.
+    std::shared_ptr<const void> keep;
 };
 
 void answer(AnswerContext context, GenerationRequest request, std::shared_ptr<AnswerWriter> writer);

@@ -29,6 +29,7 @@ struct BackendRequest {
     speculative::SpeculationOptions speculation;
     int alternatives = -1;                 // log probabilities: how many of the likeliest; -1: none at all
     std::vector<std::int32_t> prediction;  // what the answer may be; drafted from where the backend can
+    int priority = 0;                      // who runs when not all can: a higher one first
     std::string queue;                     // requests of one queue take turns with those of others
     bool reuse = true;                     // a beginning that was evaluated before may be used again
 };
@@ -90,6 +91,8 @@ public:
     virtual void cancel(Ticket ticket) = 0;
     // Whether the text takes a rest, because its reader is slow. A hint.
     virtual void pause(Ticket ticket, bool paused) = 0;
+    // Ends what is left as cancelled, and the thread; submit() then tells to come again. Not for sinks.
+    virtual void stop() = 0;
     virtual std::size_t running() const = 0;
     virtual std::size_t waiting() const = 0;
     virtual std::size_t most_running() const = 0;

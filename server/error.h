@@ -45,6 +45,13 @@ public:
     std::int64_t context_length = 0;  // of the same
 };
 
+// To a request that comes while the server stops or changes its model.
+inline ApiError stopping() {
+    ApiError error(Problem::unavailable, "the server is stopping or changes its model; come again", "shutting_down");
+    error.retry_after = 5;
+    return error;
+}
+
 // The value of the field `param` is of a wrong type, or not among those that are allowed.
 inline ApiError wrong_type(const std::string& param, const std::string& message) {
     return {Problem::invalid, message, "invalid_type", param};

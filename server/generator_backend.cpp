@@ -159,14 +159,16 @@ GeneratorBackend::GeneratorBackend(const engine::Engine& engine, std::size_t que
     state_->thread = std::thread([this] { state_->work(); });
 }
 
-GeneratorBackend::~GeneratorBackend() {
+GeneratorBackend::~GeneratorBackend() { stop(); }
+
+void GeneratorBackend::stop() {
     {
         const std::lock_guard lock(state_->mutex);
         state_->stopping = true;
         if (state_->running) state_->running->cancelled = true;
     }
     state_->wake.notify_all();
-    state_->thread.join();
+    if (state_->thread.joinable()) state_->thread.join();
 }
 
 Ticket GeneratorBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> sink) {
@@ -175,7 +177,7 @@ Ticket GeneratorBackend::submit(BackendRequest request, std::shared_ptr<TokenSin
     job->sink = std::move(sink);
     {
         const std::lock_guard lock(state_->mutex);
-        if (state_->stopping) throw ApiError(Problem::unavailable, "the server is stopping");
+        if (state_->stopping) throw stopping();
         if (state_->waiting.size() >= state_->most_waiting) {
             ApiError busy(Problem::busy, "too many requests wait already; come again", "queue_full");
             busy.retry_after = 1;

@@ -22,6 +22,7 @@ public:
     Ticket submit(BackendRequest request, std::shared_ptr<TokenSink> sink) override;
     void cancel(Ticket ticket) override;
     void pause(Ticket ticket, bool paused) override;
+    void stop() override;
     std::size_t running() const override;
     std::size_t waiting() const override;
     std::size_t most_running() const override { return 1; }

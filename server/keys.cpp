@@ -5,6 +5,7 @@
 #include <openssl/rand.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -65,12 +66,16 @@ Key parse_line(const std::string& line, const std::string& place) {
             key.caller.name = value;
         } else if (name == "rights" && (value == "api" || value == "admin")) {
             key.caller.right = value == "admin" ? Right::admin : Right::api;
-        } else if (name == "running") {
-            std::size_t most = 0;
+        } else if (name == "running" || name == "tokens_per_minute") {
+            std::uint32_t most = 0;
             const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), most);
             if (error != std::errc() || end != value.data() + value.size() || most == 0)
-                throw wrong("'running' must be a number above 0, not '" + value + "'");
-            key.caller.most_running = most;
+                throw wrong("'" + name + "' must be a number above 0, not '" + value + "'");
+            if (name == "running") {
+                key.caller.most_running = most;
+            } else {
+                key.caller.tokens_per_minute = most;
+            }
         } else {
             throw wrong("'" + word + "' is not known");
         }
@@ -87,6 +92,12 @@ struct Keys::State {
     mutable std::mutex mutex;
     std::vector<Key> keys;
     std::map<std::string, std::size_t> running;
+    // Of keys with tokens per minute: how many are left. An account outlives its key, as a new file may have it again.
+    struct Account {
+        double left = 0;
+        Clock::time_point counted;
+    };
+    std::map<std::string, Account> accounts;
     timespec changed{};
     off_t size = -1;
     ino_t inode = 0;
@@ -101,6 +112,16 @@ struct Keys::State {
         size = status.st_size;
         inode = status.st_ino;
         return !same;
+    }
+
+    Account& account_of(const Caller& caller) {
+        const Clock::time_point now = Clock::now();
+        const auto [found, is_new] = accounts.try_emplace(caller.name, Account{caller.tokens_per_minute, now});
+        Account& account = found->second;
+        const double seconds = std::chrono::duration<double>(now - account.counted).count();
+        account.left = std::min(caller.tokens_per_minute, account.left + caller.tokens_per_minute * seconds / 60);
+        account.counted = now;
+        return account;
     }
 
     void read() {
@@ -181,11 +202,43 @@ Caller Keys::check(const HttpRequest& request, Right wanted) {
     return found->caller;
 }
 
-std::shared_ptr<void> Keys::begin(const Caller& caller) {
-    if (caller.most_running == 0) return nullptr;
+// A key may use its tokens of a minute at once, and they come back evenly. A request is taken while any are left, and
+// what it then uses beyond them delays the next one.
+class Keys::Running final : public Lease {
+public:
+    Running(std::shared_ptr<State> state, Caller caller) : state_(std::move(state)), caller_(std::move(caller)) {}
+    ~Running() override {
+        const std::lock_guard lock(state_->mutex);
+        if (--state_->running[caller_.name] == 0) state_->running.erase(caller_.name);
+    }
+    void charge(std::int64_t tokens) override {
+        if (caller_.tokens_per_minute <= 0) return;
+        const std::lock_guard lock(state_->mutex);
+        state_->account_of(caller_).left -= static_cast<double>(tokens);
+    }
+
+private:
+    std::shared_ptr<State> state_;
+    Caller caller_;
+};
+
+std::shared_ptr<Lease> Keys::begin(const Caller& caller) {
+    if (caller.most_running == 0 && caller.tokens_per_minute <= 0) return nullptr;
     const std::lock_guard lock(state_->mutex);
+    if (caller.tokens_per_minute > 0) {
+        const double left = state_->account_of(caller).left;
+        if (left <= 0) {
+            ApiError busy(Problem::busy,
+                          "the key '" + caller.name + "' has used its " +
+                              std::to_string(static_cast<std::int64_t>(caller.tokens_per_minute)) +
+                              " tokens per minute; come again",
+                          "key_limit");
+            busy.retry_after = 1 + static_cast<int>(-left * 60 / caller.tokens_per_minute);
+            throw busy;
+        }
+    }
     std::size_t& running = state_->running[caller.name];
-    if (running >= caller.most_running) {
+    if (caller.most_running > 0 && running >= caller.most_running) {
         ApiError busy(Problem::busy,
                       "the key '" + caller.name + "' may have " + std::to_string(caller.most_running) +
                           " requests at once; come again",
@@ -194,11 +247,7 @@ std::shared_ptr<void> Keys::begin(const Caller& caller) {
         throw busy;
     }
     ++running;
-    const std::shared_ptr<State> state = state_;
-    return std::shared_ptr<void>(static_cast<void*>(nullptr), [state, name = caller.name](void*) {
-        const std::lock_guard lock(state->mutex);
-        if (--state->running[name] == 0) state->running.erase(name);
-    });
+    return std::make_shared<Running>(state_, caller);
 }
 
 bool same_secret(std::string_view a, std::string_view b) {

@@ -1,13 +1,14 @@
 // server/keys.h: who may ask for what. Keys are kept as hashes in a file, which is read again when it changes.
 //
-// Layout:   a line is "sha256:HEX name=NAME rights=api|admin", then limits: running=N (requests at once), queued by the
-//           server beyond; blanks separate. '#' begins a comment.
+// Layout:   a line is "sha256:HEX name=NAME rights=api|admin", then limits: running=N (requests at once) and
+//           tokens_per_minute=N (of prompts and answers); blanks separate. '#' begins a comment.
 // Threads:  any.
 // Errors:   the constructor throws Error naming file and line. A file that becomes wrong later changes nothing; the
 //           problem is told once.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -24,6 +25,15 @@ struct Caller {
     std::string name;  // of the key; empty: none was needed
     Right right = Right::api;
     std::size_t most_running = 0;  // requests at once; 0: any number
+    double tokens_per_minute = 0;  // 0: any number
+};
+
+// A request that runs, and what it costs its key.
+// Threads:  any.
+class Lease {
+public:
+    virtual ~Lease() = default;
+    virtual void charge(std::int64_t tokens) = 0;
 };
 
 class Keys {
@@ -35,13 +45,15 @@ public:
     bool required() const;
     // The caller of a request, by its headers. Throws ApiError: a key is missing or wrong, or lacks the right.
     Caller check(const HttpRequest& request, Right wanted);
-    // A request of this caller runs until the result is destroyed. Throws ApiError when too many run.
-    std::shared_ptr<void> begin(const Caller& caller);
+    // A request of this caller runs until the result is destroyed; null: nothing is counted. Throws ApiError when too
+    // many run, or when its tokens of the last minute are used up.
+    std::shared_ptr<Lease> begin(const Caller& caller);
     // Reads the file again now.
     void reload();
 
 private:
     struct State;
+    class Running;
     std::shared_ptr<State> state_;
 };
 

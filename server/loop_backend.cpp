@@ -91,13 +91,19 @@ struct LoopBackend::State {
         : most(parallel + queue), loop(engine, options_of(parallel)) {}
     const std::size_t most;
     std::atomic<std::size_t> open{0};
+    std::atomic<bool> stopped{false};
     engine::EngineLoop loop;
 };
 
 LoopBackend::LoopBackend(const engine::Engine& engine, std::size_t parallel, std::size_t queue)
     : state_(std::make_unique<State>(engine, parallel, queue)), parallel_(parallel) {}
 
-LoopBackend::~LoopBackend() { state_->loop.stop(); }
+LoopBackend::~LoopBackend() { stop(); }
+
+void LoopBackend::stop() {
+    state_->stopped = true;
+    state_->loop.stop();
+}
 
 Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> sink) {
     if (state_->open >= state_->most) {
@@ -115,6 +121,7 @@ Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> si
     one.logprobs = request.alternatives;
     one.prediction = std::move(request.prediction);
     one.speculation = request.speculation;
+    one.priority = request.priority;
     one.queue = std::move(request.queue);
     // A salt that no other text has: nothing is shared.
     static std::atomic<std::uint64_t> number{0};
@@ -125,6 +132,7 @@ Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> si
         held->know(ticket);
         return static_cast<Ticket>(ticket);
     } catch (const Error& problem) {
+        if (state_->stopped) throw stopping();
         throw ApiError(Problem::invalid, problem.what(), "invalid_value");
     }
 }

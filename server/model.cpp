@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "core/config/value.h"
 #include "core/weights/checksums.h"
 #include "core/weights/mapped_file.h"
 #include "server/error.h"
@@ -17,6 +18,37 @@ namespace {
 
 // To be raised when a kernel changes the bits of any text.
 constexpr int kNumbers = 1;
+
+// What a request that says nothing about them gets: the chain with its parameters and files, how conversations are
+// written, and the length of the context, which ends long answers and cuts what stands around a hole.
+std::string defaults_of(const engine::Engine& engine, const core::ChatStyle& style) {
+    const core::Config& config = engine.config();
+    std::string all = std::to_string(engine.context_length()) + '\n' + style.system + '\n' + config.chat_date + '\n' +
+                      (style.newline ? "lines " : "") + std::to_string(static_cast<int>(style.fim_order)) + ' ' +
+                      std::to_string(static_cast<int>(style.options.reasoning)) + '\n';
+    const auto contents = [&](const std::filesystem::path& file) {
+        all += file.empty() ? "" : core::xxh128(core::MappedFile(file).bytes());
+    };
+    for (const samplers::StageSpec& stage : engine.chain_spec()) {
+        const bool plugin = stage.factory != nullptr;
+        const auto factory = plugin ? stage.factory : samplers::find_builtin(stage.name);
+        all += stage.name + ' ' + std::to_string(static_cast<int>(stage.on_error)) + '\n';
+        if (plugin) {
+            for (const core::PluginSpec& each : config.plugins) {
+                if (each.name == stage.name) contents(each.path);
+            }
+        }
+        const std::vector<samplers::ParameterSchema>& parameters = factory->description().parameters;
+        for (const auto& [name, value] : stage.parameters) {
+            const auto schema = std::find_if(parameters.begin(), parameters.end(),
+                                             [&](const samplers::ParameterSchema& one) { return one.name == name; });
+            all += name + '=' + core::to_toml(value) + '\n';
+            if (schema != parameters.end() && schema->type == samplers::ParameterType::file)
+                contents(std::get<std::string>(value));
+        }
+    }
+    return all;
+}
 
 std::string name_of_file(const std::filesystem::path& path) {
     std::filesystem::path clean = path;
@@ -98,6 +130,7 @@ void ServedModel::find_fingerprint() {
     all += '\n' + engine_.instruction_set() + '\n' + std::to_string(static_cast<int>(config.kv_format)) + '\n' +
            std::to_string(kNumbers) + '\n' + std::string(core::name(style_.format)) + '\n' + engine_.inflated();
     if (style_.chat) all += style_.chat->source();
+    all += defaults_of(engine_, style_);
     fingerprint_ = "fp_" + hash(all).substr(0, 12);
     parameters_ = engine_.target().macs_per_row();
 }
@@ -133,6 +166,21 @@ void use_mirostat(samplers::ChainSpec& spec, int version) {
     spec.push_back({.name = version == 1 ? "mirostat_1" : "mirostat", .parameters = {}, .factory = nullptr});
 }
 
+// Only plugins that the server's configuration has put into its chain, and no option that is a file of the server's.
+void check_plugin(const samplers::ChainSpec& spec, const SamplerSetting& setting) {
+    const auto found = std::find_if(spec.begin(), spec.end(), [&](const samplers::StageSpec& stage) {
+        return stage.name == setting.stage && stage.factory != nullptr;
+    });
+    if (found == spec.end())
+        throw wrong_value(setting.param, "'" + setting.param + "': no plugin '" + setting.stage +
+                                             "' is in the chain; the server's configuration says which may be");
+    for (const samplers::ParameterSchema& parameter : found->factory->description().parameters) {
+        if (parameter.name == setting.parameter && parameter.type == samplers::ParameterType::file)
+            throw wrong_value(setting.param,
+                              "'" + setting.param + "' is a file of the server's; its configuration alone names those");
+    }
+}
+
 }  // namespace
 
 samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) const {
@@ -156,6 +204,8 @@ samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) co
         return std::ranges::find(spec, stage, &samplers::StageSpec::name) != spec.end();
     };
     const auto apply = [&](const SamplerSetting& setting) {
+        if (setting.of_plugin) check_plugin(spec, setting);
+        if (setting.parameter.empty()) return;
         try {
             samplers::set_parameter(spec, setting.stage, setting.parameter, setting.value);
         } catch (const Error& problem) {

@@ -78,6 +78,7 @@ struct SamplerSetting {
     samplers::ParameterValue value;
     std::string param;
     bool adds_stage = true;  // false: counts only where the chain has the stage, or another setting adds it
+    bool of_plugin = false;  // of a stage of the chain that is none of ours
 };
 
 // What the content of an answer must be.
@@ -104,10 +105,12 @@ struct GenerationRequest {
     int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none
     std::optional<int> draft;                       // tokens to draft: 0 for none; none: as configured
     std::string prediction;                         // what the answer may be
+    int priority = 0;                               // above 0: for admins alone
     bool reuse = true;
     // Of a hole: the text ends at a line that is indented less than so many blanks.
     int least_indent = 0;
     std::int64_t time_limit_ms = 0;  // after it, the text ends at the next line break; 0: none
+    std::int64_t deadline_ms = 0;    // after it, the text ends; 0: none
 };
 
 }  // namespace foresay::server

@@ -64,14 +64,32 @@ int status_of(Problem problem) {
 }
 
 Service::Service(Keys& keys, ServiceOptions options)
-    : keys_(keys), options_(std::move(options)), routes_(all_routes(options_.page)), workers_(kWorkers, kWaiting) {}
+    : keys_(keys),
+      options_(std::move(options)),
+      routes_(all_routes(options_.page)),
+      stored_(options_.stored_responses),
+      workers_(kWorkers, kWaiting) {}
 Service::~Service() = default;
 
-void Service::serve(const ServedModel& model, Backend& backend) {
-    model_ = &model;
-    backend_ = &backend;
-    loaded_ = true;
+void Service::serve(std::shared_ptr<Loaded> loaded) {
+    const std::lock_guard lock(mutex_);
+    loaded_.swap(loaded);  // the one from before is given up after the lock
 }
+
+std::shared_ptr<Loaded> Service::loaded() const {
+    const std::lock_guard lock(mutex_);
+    return loaded_;
+}
+
+namespace {
+
+ApiError loading() {
+    ApiError error(Problem::unavailable, "the model is being loaded; come again", "loading_model");
+    error.retry_after = 2;
+    return error;
+}
+
+}  // namespace
 
 const Route* Service::find(const HttpRequest& head, bool& other_method) const {
     const Route* best = nullptr;
@@ -168,11 +186,7 @@ std::optional<HttpResponse> Service::check(HttpRequest& head) {
             metrics_.count_response(200);
             return route->alone(std::string_view(head.path).substr(route->path.size()));
         }
-        if (!loaded_) {
-            ApiError error(Problem::unavailable, "the model is being loaded; come again", "loading_model");
-            error.retry_after = 2;
-            throw error;
-        }
+        if (route->manage == nullptr && loaded() == nullptr) throw loading();
     } catch (const ApiError& error) {
         HttpResponse response = refusal(head, error);
         metrics_.count_response(response.status);
@@ -216,11 +230,20 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 
 void Service::run(const Route& route, HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
     const Caller caller = keys_.check(request, route.right);
+    Json body = read_body(route, request);
+    if (route.manage != nullptr) {
+        if (manager_ == nullptr) throw loading();
+        ManageCall call{request, body, exchange, *manager_, caller, options_.version};
+        route.manage(call);
+        return count(request, caller);
+    }
+    const std::shared_ptr<Loaded> loaded = this->loaded();
+    if (loaded == nullptr) throw loading();  // it went after check()
     Call call{.request = request,
-              .body = {},
+              .body = std::move(body),
               .exchange = exchange,
-              .model = *model_,
-              .backend = *backend_,
+              .model = loaded->model,
+              .backend = *loaded->backend,
               .metrics = metrics_,
               .caller = caller,
               .lease = route.body != nullptr ? keys_.begin(caller) : nullptr,
@@ -229,18 +252,33 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
               .any_model = options_.any_model,
               .draining = draining_,
               .gauges = {},
-              .tail = std::string_view(request.path).substr(std::min(route.path.size(), request.path.size()))};
-    call.gauges = {backend_->running(), backend_->waiting(), backend_->most_running(),
+              .tail = std::string_view(request.path).substr(std::min(route.path.size(), request.path.size())),
+              .keep = loaded,
+              .stored = &stored_};
+    call.gauges = {loaded->backend->running(), loaded->backend->waiting(), loaded->backend->most_running(),
                    server_ != nullptr ? server_->connections() : 0, server_ != nullptr ? server_->stalled() : 0};
+    route.run(call);
+    count(request, caller);
+}
+
+void Service::count(const HttpRequest& request, const Caller& caller) {
+    metrics_.count_response(200);
+    if (options_.log)
+        options_.log(request.method + " " + request.path + " 200" + (caller.name.empty() ? "" : " " + caller.name));
+}
+
+// The body, checked against the route's table; null where the route reads none.
+Json Service::read_body(const Route& route, HttpRequest& request) const {
+    Json body;
     if (route.body != nullptr) {
         try {
-            call.body = parse_json(request.body);
+            body = parse_json(request.body);
         } catch (const Error& problem) {
             throw ApiError(Problem::invalid, std::string("the body is no JSON: ") + problem.what(), "invalid_json");
         }
         std::string().swap(request.body);
         std::vector<std::string> unknown;
-        check_shape(*route.body, call.body, {}, &unknown);
+        check_shape(*route.body, body, {}, &unknown);
         if (options_.log && !unknown.empty()) {
             std::string all;
             for (std::size_t i = 0; i < std::min<std::size_t>(unknown.size(), 8); ++i)
@@ -248,10 +286,7 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
             options_.log(request.path + ": fields that are not known, and ignored: " + all);
         }
     }
-    route.run(call);
-    metrics_.count_response(200);
-    if (options_.log)
-        options_.log(request.method + " " + request.path + " 200" + (caller.name.empty() ? "" : " " + caller.name));
+    return body;
 }
 
 }  // namespace foresay::server

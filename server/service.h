@@ -8,7 +8,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/api/protocol.h"
@@ -20,13 +22,23 @@
 
 namespace foresay::server {
 
+// A model with what generates with it. Both are there as long as anything of a request is.
+struct Loaded {
+    Loaded(const engine::Engine& engine, std::string name, const std::vector<std::string>& aliases,
+           std::unique_ptr<Backend> backend)
+        : model(engine, std::move(name), aliases), backend(std::move(backend)) {}
+    ServedModel model;
+    std::unique_ptr<Backend> backend;
+};
+
 struct ServiceOptions {
     std::string version;
-    std::vector<std::string> hosts;    // further names in Host
-    std::vector<std::string> origins;  // further values of Origin
-    bool any_model = true;             // a model of another name is answered by ours
-    bool foreign = false;              // an address is listened on that others reach
-    bool page = true;                  // there is a page at "/"
+    std::vector<std::string> hosts;      // further names in Host
+    std::vector<std::string> origins;    // further values of Origin
+    bool any_model = true;               // a model of another name is answered by ours
+    bool foreign = false;                // an address is listened on that others reach
+    bool page = true;                    // there is a page at "/"
+    std::size_t stored_responses = 256;  // that clients ask to be kept; 0: none
     // Gets a line for each answer; may be null.
     std::function<void(const std::string&)> log;
 };
@@ -36,8 +48,13 @@ public:
     Service(Keys& keys, ServiceOptions options);
     ~Service() override;
 
-    // Requests for the model are refused until it is here. Both outlive the service's workers.
-    void serve(const ServedModel& model, Backend& backend);
+    // Requests for the model are refused until it is here; null: from now on. Those that have begun keep the one from
+    // before.
+    void serve(std::shared_ptr<Loaded> loaded);
+    // Who changes the model, for routes that ask for it; outlives the service's workers.
+    void manage(ModelManager& manager) { manager_ = &manager; }
+    // Null: none is.
+    std::shared_ptr<Loaded> loaded() const;
 
     std::optional<HttpResponse> check(HttpRequest& head) override;
     void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
@@ -57,14 +74,18 @@ private:
     bool own_origin(const HttpRequest& head) const;
     HttpResponse refusal(const HttpRequest& head, const ApiError& error) const;
     void run(const Route& route, HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+    Json read_body(const Route& route, HttpRequest& request) const;
+    void count(const HttpRequest& request, const Caller& caller);
 
     Keys& keys_;
     ServiceOptions options_;
     Metrics metrics_;
     std::vector<Route> routes_;
-    std::atomic<bool> draining_{false}, loaded_{false};
-    const ServedModel* model_ = nullptr;  // these two count once loaded_ is true
-    Backend* backend_ = nullptr;
+    std::atomic<bool> draining_{false};
+    mutable std::mutex mutex_;
+    std::shared_ptr<Loaded> loaded_;  // guarded by mutex_
+    ModelManager* manager_ = nullptr;
+    StoredResponses stored_;
     const HttpServer* server_ = nullptr;
     Workers workers_;
 };

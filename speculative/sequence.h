@@ -94,7 +94,6 @@ public:
     void cut_draft(std::int32_t count);
     std::span<const std::int32_t> draft_tokens() const { return draft_.tokens; }
     const samplers::Chain& chain() const { return *request_.chain; }
-    // Whether its chain may say what must come next.
     // What is known of the draft model's hits, at first of other texts.
     void learn_from(const Acceptance& others) { acceptance_ = others; }
     DraftedText model_draft;

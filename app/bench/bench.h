@@ -31,8 +31,10 @@ struct BenchOptions : Options {
     int runs = 3;                      // of each measurement
     bool json = false;
     BatchBenchOptions batch;
-    std::string url;      // serve: where the server is
-    bool verify = false;  // serve: compare each answer with the same request alone
+    std::string url;                       // serve: where the server is
+    bool verify = false;                   // serve: compare each answer with the same request alone
+    std::string against;                   // serve: the server that is asked alone; empty: the same
+    std::optional<std::int64_t> requests;  // serve: with verify, so many of all protocols, instead of a measurement
 };
 
 struct Benchmark {

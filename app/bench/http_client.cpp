@@ -80,6 +80,16 @@ std::string HttpClient::line() {
 
 void HttpClient::post(const std::string& path, const std::string& body,
                       const std::function<void(std::string_view)>& take) {
+    try {
+        post_once(path, body, take);
+    } catch (...) {
+        disconnect();  // in the middle of an answer
+        throw;
+    }
+}
+
+void HttpClient::post_once(const std::string& path, const std::string& body,
+                           const std::function<void(std::string_view)>& take) {
     if (socket_ < 0) connect();
     const std::string request = "POST " + url_.path + path + " HTTP/1.1\r\nHost: " + url_.host + ":" + url_.port +
                                 "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +

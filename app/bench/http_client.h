@@ -25,10 +25,11 @@ public:
     HttpClient(const HttpClient&) = delete;
     HttpClient& operator=(const HttpClient&) = delete;
 
-    // Posts JSON. `take` gets the body piece by piece, as it arrives.
+    // Posts JSON. `take` gets the body piece by piece, as it arrives; what it throws ends the connection.
     void post(const std::string& path, const std::string& body, const std::function<void(std::string_view)>& take);
 
 private:
+    void post_once(const std::string& path, const std::string& body, const std::function<void(std::string_view)>& take);
     void connect();
     void disconnect();
     bool fill();

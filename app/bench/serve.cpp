@@ -2,7 +2,10 @@
 // completions: each client asks, reads the stream to its end, and asks again.
 //
 // Reported:  tokens per second of all clients together; from request to first token; the gaps between pieces of the
-//            text. With --verify, each request is asked again alone, and its text compared.
+//            text. With --rate, requests come at random times, and the time to the first token counts from there,
+//            whether a client was free or not. With --verify, each request is asked again alone, and its text compared.
+//            With --requests as well, requests of all protocols are compared, some of whose clients leave; nothing is
+//            measured.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -10,10 +13,13 @@
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
 #include "app/bench/bench.h"
 #include "app/bench/http_client.h"
+#include "app/bench/mixed_requests.h"
+#include "app/configuration.h"
 #include "app/interrupt.h"
 #include "app/output.h"
 #include "base/error.h"
@@ -113,14 +119,23 @@ public:
         std::atomic<std::size_t> next{0};
         std::mutex mutex;
         std::exception_ptr problem;
+        const std::vector<Clock::duration> arrivals = arrivals_of(count, first);
         const Clock::time_point start = Clock::now();
         std::vector<std::thread> threads;
         for (std::size_t i = 0; i < clients; ++i) {
             threads.emplace_back([&] {
                 try {
                     HttpClient client(url_);
-                    for (std::size_t mine; (mine = next++) < count && !interrupted();)
+                    for (std::size_t mine; (mine = next++) < count && !interrupted();) {
+                        double late_ms = 0.0;
+                        if (!arrivals.empty()) {
+                            std::this_thread::sleep_until(start + arrivals[mine]);
+                            late_ms = std::chrono::duration<double, std::milli>(Clock::now() - start - arrivals[mine])
+                                          .count();
+                        }
                         answers[mine] = ask(client, first + mine, bytes, out_);
+                        answers[mine].first_ms += late_ms;
+                    }
                 } catch (...) {
                     const std::lock_guard lock(mutex);
                     if (!problem) problem = std::current_exception();
@@ -147,6 +162,18 @@ public:
     }
 
 private:
+    // When each request comes, by the gaps of a Poisson process; empty: when a client is free.
+    std::vector<Clock::duration> arrivals_of(std::size_t count, std::size_t seed) const {
+        std::vector<Clock::duration> out;
+        if (!options_.batch.arrivals) return out;
+        std::mt19937_64 random(seed);
+        std::exponential_distribution<double> gap(*options_.batch.arrivals);
+        double seconds = 0.0;
+        for (std::size_t i = 0; i < count; ++i, seconds += gap(random))
+            out.push_back(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+        return out;
+    }
+
     const BenchOptions& options_;
     ServerUrl url_;
     std::int64_t out_ = 0;
@@ -158,7 +185,112 @@ double quantile(std::vector<double> values, double share) {
     return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
 }
 
+// ------------------------------------------------------------------------------------- requests of every protocol
+
+constexpr std::size_t kConnections = 64;
+constexpr std::size_t kVariants = 3;
+
+struct Left {};  // the client goes
+
+std::string ask_mixed(HttpClient& client, const MixedRequest& request) {
+    std::string body;
+    client.post(request.path, request.body, [&](std::string_view piece) {
+        if (request.leaves) throw Left();
+        body += piece;
+    });
+    return texts_of(request, body);
+}
+
+// What the bits depend on; the servers must agree in it.
+std::string fingerprint_of(HttpClient& client, const json& more = json::object()) {
+    json body = {{"prompt", "x"}, {"max_tokens", 1}};
+    body.update(more);
+    std::string answer;
+    client.post("/v1/completions", body.dump(), [&](std::string_view piece) { answer += piece; });
+    return json::parse(answer).value("system_fingerprint", std::string());
+}
+
+// The first plugin of the configuration that has an option which takes texts, where the server has it as well.
+MixedPlugin plugin_of(const BenchOptions& options, HttpClient& first, HttpClient& reference) {
+    const Configuration configuration(options);
+    for (const core::PluginSpec& plugin : configuration.config().plugins) {
+        for (const auto& [name, option] : plugin.options) {
+            if (!std::holds_alternative<std::vector<std::string>>(option.value)) continue;
+            const json own = {{"foresay", {{"plugins", {{plugin.name, {{name, {"x"}}}}}}}}};
+            try {
+                fingerprint_of(first, own);
+                fingerprint_of(reference, own);
+                return {plugin.name, name};
+            } catch (const Error&) {
+                return {};
+            }
+        }
+    }
+    return {};
+}
+
+void verify_mixed(const BenchOptions& options) {
+    const ServerUrl url = parse_server_url(options.url);
+    const ServerUrl alone = options.against.empty() ? url : parse_server_url(options.against);
+    HttpClient first(url), reference(alone);
+    const std::string fingerprint = fingerprint_of(first);
+    if (fingerprint.empty() || fingerprint != fingerprint_of(reference))
+        throw Error("the two servers cannot be compared: their fingerprints are '" + fingerprint + "' and '" +
+                    fingerprint_of(reference) + "'");
+    const MixedPlugin plugin = plugin_of(options, first, reference);
+    const auto count = static_cast<std::size_t>(*options.requests);
+    std::vector<std::string> texts(count);
+    std::atomic<std::size_t> next{0}, left{0};
+    std::mutex mutex;
+    std::exception_ptr problem;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < std::min(kConnections, count); ++i) {
+        threads.emplace_back([&] {
+            try {
+                HttpClient client(url);
+                for (std::size_t mine; (mine = next++) < count && !interrupted();) {
+                    try {
+                        texts[mine] = ask_mixed(client, mixed_request(mine, plugin));
+                    } catch (const Left&) {
+                        ++left;
+                    }
+                }
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                if (!problem) problem = std::current_exception();
+                next = count;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (problem) std::rethrow_exception(problem);
+    std::size_t compared = 0, different = 0, bytes = 0;
+    std::string example;
+    for (std::size_t i = 0; i < count; ++i) {
+        stop_if_interrupted();
+        const MixedRequest request = mixed_request(i, plugin);
+        if (request.leaves) continue;
+        const MixedRequest again = varied(request, (i + i / 27) % kVariants);
+        ++compared;
+        bytes += texts[i].size();
+        if (ask_mixed(reference, again) == texts[i]) continue;
+        if (++different == 1) example = "; the first is " + request.path + " " + request.body;
+    }
+    const json result = {{"url", options.url},    {"requests", count},         {"compared", compared},
+                         {"left", left.load()},   {"different", different},    {"bytes", bytes},
+                         {"plugin", plugin.name}, {"fingerprint", fingerprint}};
+    print(options.json ? result.dump() + "\n"
+                       : format("%zu requests, %zu of them given up by their clients; %zu answers compared, %zu "
+                                "differ; plugins %s\n",
+                                count, left.load(), compared, different, plugin.name.empty() ? "not there" : "used"));
+    if (different > 0)
+        throw Error(std::to_string(different) + " answers differ from those to the same requests alone" + example);
+}
+
 void bench_serve(const BenchOptions& options) {
+    if (options.requests && !options.verify) throw UsageError("--requests needs --verify");
+    if (!options.against.empty() && !options.requests) throw UsageError("--against needs --verify --requests N");
+    if (options.requests && !options.url.empty()) return verify_mixed(options);
     if (options.url.empty()) throw UsageError("bench serve needs --url http://HOST:PORT, where the server is");
     const Load load(options, parse_server_url(options.url));
     const std::size_t bytes = load.bytes_of(options.batch.in.value_or(kDefaultIn));
@@ -193,6 +325,15 @@ void bench_serve(const BenchOptions& options) {
         text += format("%8d %8.1f %20.1f %7.1f %12.1f %7.1f", clients, rate, quantile(firsts, 0.5),
                        quantile(firsts, 0.95), quantile(gaps, 0.5), quantile(gaps, 0.99)) +
                 (options.verify ? format("%12zu", differing) : "") + "\n";
+    }
+    double best = 0.0;
+    for (const json& row : rows) best = std::max(best, row["tokens_per_second"].get<double>());
+    text += "\n clients    tok/s\n";
+    for (const json& row : rows) {
+        const double rate = row["tokens_per_second"].get<double>();
+        constexpr double kColumns = 60.0;
+        text += format("%8d %8.1f  ", row["clients"].get<int>(), rate) +
+                std::string(static_cast<std::size_t>(best > 0 ? kColumns * rate / best : 0), '#') + "\n";
     }
     print(options.json ? json{{"url", options.url}, {"rows", rows}}.dump() + "\n" : text);
     if (wrong > 0) throw Error(std::to_string(wrong) + " answers differ from those to the same requests alone");

@@ -67,6 +67,18 @@ public:
         parser.option("--sequences",
                       [this](const std::string& text) { options_.batch.sequences = parse_sequences(text); },
                       {.value = "LIST", .doc = "batch, serve: texts at once, separated by commas [default: 1,4,16]"});
+        parser.option("--clients",
+                      [this](const std::string& text) { options_.batch.sequences = parse_sequences(text); },
+                      {.value = "LIST", .doc = "serve: the same"});
+        parser.number_option("--rate",
+                             [this](const std::string& text) {
+                                 options_.batch.arrivals = std::stod(text);
+                                 if (!(*options_.batch.arrivals > 0.0))
+                                     throw UsageError("--rate: must be more than 0, not '" + text + "'");
+                             },
+                             {.value = "R",
+                              .doc = "serve: requests per second, which come at random, whether others are done or "
+                                     "not [default: each client asks again when it has its answer]"});
         parser.option("--in", options_.batch.in,
                       {.value = "N", .doc = "batch, serve: tokens of each prompt [default: 128]", .least = 1});
         parser.option("--out", options_.batch.out,
@@ -82,6 +94,13 @@ public:
         parser.option("--url", options_.url,
                       {.value = "URL", .doc = "serve: the server, such as http://127.0.0.1:8080"});
         parser.flag("--verify", options_.verify, "serve: ask each request again alone, and compare the texts");
+        parser.option("--requests", options_.requests,
+                      {.value = "N",
+                       .doc = "serve --verify: so many of all protocols of foresay serve, at 64 connections",
+                       .least = 1,
+                       .most = 1'000'000});
+        parser.option("--against", options_.against,
+                      {.value = "URL", .doc = "serve --requests: another server, which is asked alone"});
         add_json_flag(parser, options_.json);
         parser.usage("[CONFIG] BENCHMARK");
         parser.details(list);

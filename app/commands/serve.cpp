@@ -20,6 +20,8 @@
 #include "app/output.h"
 #include "base/error.h"
 #include "base/signals.h"
+#include "core/config/layers.h"
+#include "core/config/value.h"
 #include "server/serving.h"
 
 namespace foresay::app {
@@ -27,8 +29,62 @@ namespace foresay::app {
 namespace {
 
 constexpr std::int64_t kDefaultQueue = 256, kDefaultParallel = 16;
-constexpr std::int64_t kDefaultDrainSeconds = 30;
+constexpr std::int64_t kDefaultDrainSeconds = 30, kDefaultStoredResponses = 256;
+constexpr std::int64_t kDefaultPort = 8080;
 constexpr std::int32_t kParkedTexts = 8;  // conversations whose beginnings stay in the cache, as far as it has room
+
+// Loads models for admins: a configuration or a model of the server's folder in place of those of the command line.
+// Its other options stay.
+class Store final : public server::ModelStore {
+public:
+    Store(const Options& options, const EngineNeeds& needs) : options_(options), needs_(needs) {}
+
+    const OpenedEngine& open() { return engine_.emplace(options_, needs_); }
+
+    void load(const server::ModelChange& change, const std::function<void()>& release) override {
+        Configuration next = configuration(change);
+        if (engine_) {
+            for (const std::string& note : engine_->reload(next, release)) spdlog::info("{}", note);
+            return;
+        }
+        release();
+        engine_.emplace(std::move(next), options_, needs_);
+    }
+    void unload() override { engine_.reset(); }
+    const engine::Engine* engine() const override { return engine_ ? &*engine_ : nullptr; }
+
+private:
+    Configuration configuration(const server::ModelChange& change) const {
+        Options options = options_;
+        options.fetch_models = false;  // a client makes the server open no URL
+        std::string text;
+        const auto say = [&](const char* key, const std::string& value) {
+            text += std::string(key) + " = " + core::to_toml(core::ConfigValue(value)) + "\n";
+        };
+        if (!change.model.empty()) {
+            std::erase_if(options.overrides, [](const core::ConfigLayer& layer) {
+                return core::states(layer, "target.model") || core::states(layer, "draft.model");
+            });
+            if (change.model.extension() == ".toml") {
+                options.config = change.model;
+            } else {
+                say("target.model", change.model);
+                if (!change.draft) say("draft.model", "auto");
+            }
+        }
+        if (change.draft) say("draft.model", *change.draft);
+        if (change.prompt_template) say("chat.template", *change.prompt_template);
+        if (change.context > 0) text += "target.context = " + std::to_string(change.context) + "\n";
+        if (!change.kv_format.empty()) say("runtime.kv_cache", change.kv_format);
+        Configuration next = change.model.empty() ? engine_->configuration() : Configuration(options);
+        if (!text.empty()) next.set_text(text, "the request that loads the model");
+        return next;
+    }
+
+    Options options_;
+    EngineNeeds needs_;
+    std::optional<OpenedEngine> engine_;
+};
 
 class Serve : public Command {
 public:
@@ -40,6 +96,11 @@ public:
                            {.value = "ADDRESS",
                             .doc = "HOST:PORT, unix:PATH or fd:NUMBER (repeatable) [default: 127.0.0.1:8080 and "
                                    "[::1]:8080]"});
+        parser.option("--port", port_,
+                      {.value = "PORT",
+                       .doc = "another port of the default addresses; for others, use --listen",
+                       .least = 0,
+                       .most = 65535});
         parser.option("--keys", keys_,
                       {.value = "FILE", .doc = "who may use the server; see --new-key", .hint = ValueHint::file});
         parser.flag("--no-keys", no_keys_, "anyone who reaches the server may use it, from other machines too");
@@ -63,11 +124,29 @@ public:
         parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
         parser.option("--drain-seconds", drain_seconds_,
                       {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
+        parser.option("--models", models_,
+                      {.value = "FOLDER",
+                       .doc = "models and configurations that an admin may load by name while the server runs",
+                       .hint = ValueHint::file});
+        parser.option("--stored-responses", stored_responses_,
+                      {.value = "N",
+                       .doc = "answers of /v1/responses that are kept in memory when clients ask for it; 0: none "
+                              "[default: 256]",
+                       .most = 1'000'000});
         parser.flag("--no-page", no_page_, "serve no page at /");
         parser.flag("--dry-run", dry_run_, "check everything, say what would be served, and exit");
         parser.exclude("--keys", "--no-keys");
+        parser.exclude("--listen", "--port");
         parser.after_parsing([this] {
             if (admin_ && !new_key_) throw UsageError("--admin needs --new-key NAME");
+            // What llama-server's --host is.
+            for (const std::string& host : hosts_) {
+                if (host != "0.0.0.0" && host != "::" && host != "[::]") continue;
+                throw UsageError("--host names the server as clients call it; to listen on " + host +
+                                 ", use --listen " +
+                                 (host.find(':') != std::string::npos && host[0] != '[' ? "[" + host + "]" : host) +
+                                 ":" + std::to_string(port_.value_or(kDefaultPort)));
+            }
             for (const std::string& address : listen_) {
                 try {
                     addresses_.push_back(server::parse_listen_address(address));
@@ -81,8 +160,11 @@ public:
     int run() override {
         if (new_key_) return print_key();
         const bool chosen = !addresses_.empty();
-        if (!chosen)
-            addresses_ = {server::parse_listen_address("127.0.0.1:8080"), server::parse_listen_address("[::1]:8080")};
+        if (!chosen) {
+            const std::string port = ":" + std::to_string(port_.value_or(kDefaultPort));
+            addresses_ = {server::parse_listen_address("127.0.0.1" + port),
+                          server::parse_listen_address("[::1]" + port)};
+        }
         bool foreign = false;
         for (const server::ListenAddress& address : addresses_) {
             if (address.local()) continue;
@@ -113,10 +195,15 @@ public:
         options.service.any_model = !only_model_;
         options.service.foreign = foreign;
         options.service.page = !no_page_;
+        options.service.stored_responses =
+            static_cast<std::size_t>(stored_responses_.value_or(kDefaultStoredResponses));
+        options.models = models_.value_or("");
+        options.drain_time = std::chrono::seconds(drain_seconds_.value_or(kDefaultDrainSeconds));
         options.service.log = [](const std::string& line) { spdlog::info("{}", line); };
         options.complain = [](const std::string& problem) { spdlog::warn("{}", problem); };
         // It listens before the model is read, which may take long: until then clients are told to come again.
-        std::optional<OpenedEngine> engine;
+        Store store(options_, needs);
+        options.store = &store;
         std::atomic<bool> ended{false}, waiting{false};
         std::unique_ptr<server::Serving> serving;
         Network network;
@@ -131,13 +218,13 @@ public:
             });
         }
         for (const server::ListenAddress& address : serving->addresses()) say_address(address, keys_.has_value());
-        engine.emplace(options_, needs);
+        const OpenedEngine& engine = store.open();
         // From here on signals go to this thread alone, which waits for them.
         sigset_t signals;
         sigemptyset(&signals);
         for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
         pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-        serving->load(*engine);
+        serving->load(engine);
         say("model " + serving->model().name() + ", " + std::to_string(serving->model().context_length()) +
             " tokens of context, " + serving->model().fingerprint() + "\n");
         waiting = true;
@@ -225,8 +312,8 @@ private:
     Options options_;
     std::vector<std::string> listen_, aliases_, hosts_, origins_;
     std::vector<server::ListenAddress> addresses_;
-    std::optional<std::string> keys_, new_key_, name_;
-    std::optional<std::int64_t> parallel_, queue_, drain_seconds_;
+    std::optional<std::string> keys_, new_key_, name_, models_;
+    std::optional<std::int64_t> parallel_, queue_, drain_seconds_, stored_responses_, port_;
     bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false, no_page_ = false;
 };
 

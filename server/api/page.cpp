@@ -24,6 +24,8 @@ HttpResponse file_of(std::string_view name) {
                             {"x-content-type-options", "nosniff"},
                             {"referrer-policy", "no-referrer"},
                             {"cache-control", "no-cache"}};
+        // It keeps "/" as well, which lies above it.
+        if (name == "worker.js") response.headers.push_back({"service-worker-allowed", "/"});
         return response;
     }
     throw ApiError(Problem::not_found, "there is nothing at '/page/" + std::string(name) + "'", "unknown_url");

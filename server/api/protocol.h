@@ -17,7 +17,9 @@
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/model.h"
+#include "server/models.h"
 #include "server/request.h"
+#include "server/stored.h"
 
 namespace foresay::server {
 
@@ -33,13 +35,16 @@ struct Call {
     Backend& backend;
     Metrics& metrics;
     const Caller& caller;
-    std::shared_ptr<void> lease;
+    std::shared_ptr<Lease> lease;
     const std::vector<Route>& routes;
     std::string version;
     bool any_model = true;
     bool draining = false;
     Metrics::Gauges gauges;
     std::string_view tail;  // of the path, after the route's
+    // Keeps model and backend while anything of the request is left; null where they live long enough.
+    std::shared_ptr<const void> keep;
+    StoredResponses* stored = nullptr;  // null: nothing is stored
 
     // The model that the body names; throws ApiError when it is another one than ours and that counts.
     std::string model_name() const;
@@ -48,6 +53,18 @@ struct Call {
     void send(const Json& json) const;
     // Runs the request and gives its texts to the writer.
     void answer(GenerationRequest wanted, std::shared_ptr<AnswerWriter> writer, const char* api) const;
+};
+
+// A request that needs no model: it asks about models, or changes the one that is loaded.
+struct ManageCall {
+    const HttpRequest& request;
+    const Json& body;  // as that of Call
+    std::shared_ptr<Exchange> exchange;
+    ModelManager& models;
+    const Caller& caller;
+    std::string version;
+
+    void send(const Json& json) const;
 };
 
 using ErrorShape = HttpResponse (*)(const ApiError& error, const std::string& id);
@@ -63,6 +80,8 @@ struct Route {
     bool while_draining = false;
     // Instead of `run`: an answer that needs no model, so that it is there before one. `tail`: of the path.
     HttpResponse (*alone)(std::string_view tail) = nullptr;
+    // Instead of `run`: needs no model.
+    void (*manage)(ManageCall& call) = nullptr;
 };
 
 // The routes of all protocols, and those of the page at "/". To add a protocol: a file with its add_NAME(), declared

@@ -9,6 +9,7 @@ void add_responses(std::vector<Route>& routes);
 void add_anthropic(std::vector<Route>& routes);
 void add_ollama(std::vector<Route>& routes);
 void add_llama(std::vector<Route>& routes);
+void add_tabby(std::vector<Route>& routes);
 void add_status(std::vector<Route>& routes);
 void add_page(std::vector<Route>& routes);
 HttpResponse anthropic_error(const ApiError& error, const std::string& id);
@@ -21,6 +22,7 @@ std::vector<Route> all_routes(bool with_page) {
     add_anthropic(routes);
     add_ollama(routes);
     add_llama(routes);
+    add_tabby(routes);
     add_status(routes);
     if (with_page) add_page(routes);
     return routes;

@@ -1,4 +1,4 @@
-// OpenAI's Responses. Nothing is stored: each request brings the whole conversation.
+// OpenAI's Responses. A request brings the whole conversation, or goes on from an answer that was stored on demand.
 #include <algorithm>
 #include <utility>
 
@@ -54,7 +54,9 @@ const Shape& input_shape() {
              .doc = "none, auto, required, or the tool that must be called.",
              .choices = {"none", "auto", "required"}},
             {.name = "reasoning", .kinds = kObject, .doc = "How the model reasons.", .shape = &reasoning_shape()},
-            {.name = "previous_response_id", .kinds = kString, .doc = "Not found: nothing is stored."},
+            {.name = "previous_response_id",
+             .kinds = kString,
+             .doc = "Of a stored response: the conversation goes on after it."},
         },
         &sampler_shape()};
     return shape;
@@ -74,7 +76,9 @@ const Shape& responses_shape() {
             {.name = "text", .kinds = kObject, .doc = "The form of the answer.", .shape = &text_shape()},
             {.name = "truncation", .kinds = kString, .doc = "Only disabled.", .choices = {"disabled"}},
             {.name = "background", .kinds = kBoolean, .doc = "Not supported but for false."},
-            {.name = "store", .kinds = kAny, .doc = "Ignored: nothing is stored.", .ignored = true},
+            {.name = "store",
+             .kinds = kBoolean,
+             .doc = "true: the response is kept in memory for a while, for previous_response_id. Absent: it is not."},
             {.name = "include", .kinds = kAny, .doc = "Ignored.", .ignored = true},
             {.name = "metadata", .kinds = kAny, .doc = "Ignored.", .ignored = true},
             {.name = "client_metadata", .kinds = kAny, .doc = "Ignored.", .ignored = true},
@@ -147,12 +151,24 @@ void read_item(const Json& item, const std::string& path, Conversation& out) {
     // Items of other types belong to other servers.
 }
 
-Conversation read_input(const Json& body) {
-    if (!body.text("previous_response_id").empty())
+// The conversation up to a stored response, without the instructions, which each request states itself.
+std::vector<Message> messages_before(const Call& call) {
+    const std::string& id = call.body.text("previous_response_id");
+    if (id.empty()) return {};
+    const auto before = call.stored != nullptr ? call.stored->find(id, call.caller.name) : nullptr;
+    if (before == nullptr)
         throw ApiError(Problem::not_found,
-                       "the response '" + body.text("previous_response_id") +
-                           "' is not here: this server stores none, so send the whole conversation",
+                       "the response '" + id +
+                           "' is not here; only those with 'store' are kept, and the last ones of them: send the whole "
+                           "conversation",
                        "previous_response_not_found", "previous_response_id");
+    std::vector<Message> messages = before->messages;
+    for (Message& message : messages) message.path = "previous_response_id";
+    return messages;
+}
+
+Conversation read_input(const Call& call) {
+    const Json& body = call.body;
     Conversation out;
     const auto add = [&](const char* role, const std::string& text, const char* path) {
         Message message;
@@ -162,6 +178,7 @@ Conversation read_input(const Json& body) {
         out.messages.push_back(std::move(message));
     };
     if (!body.text("instructions").empty()) add("system", body.text("instructions"), "instructions");
+    for (Message& message : messages_before(call)) out.messages.push_back(std::move(message));
     const Json& input = body["input"];
     if (input.is_string()) {
         add("user", input.string(), "input");
@@ -184,8 +201,14 @@ Conversation read_input(const Json& body) {
 
 class ResponsesWriter final : public AnswerWriter {
 public:
-    ResponsesWriter(std::shared_ptr<Exchange> exchange, bool stream, Json request)
-        : AnswerWriter(std::move(exchange), stream), request_(std::move(request)) {
+    // Where the response is kept, if it is to be; the conversation is that of the request.
+    struct Keeping {
+        StoredResponses* place = nullptr;
+        std::string owner;
+        std::vector<Message> messages;
+    };
+    ResponsesWriter(std::shared_ptr<Exchange> exchange, bool stream, Json request, Keeping keeping)
+        : AnswerWriter(std::move(exchange), stream), request_(std::move(request)), keeping_(std::move(keeping)) {
         const Json& parallel = request_["parallel_tool_calls"];
         one_call_ = parallel.is_false();
     }
@@ -224,9 +247,9 @@ protected:
              {"model", facts_.model},
              {"output", std::move(output)},
              {"parallel_tool_calls", !one_call_},
-             {"previous_response_id", nullptr},
+             {"previous_response_id", request_["previous_response_id"]},
              {"reasoning", asked("reasoning", Json::object({{"effort", nullptr}, {"summary", nullptr}}))},
-             {"store", false},
+             {"store", keeping_.place != nullptr},
              {"temperature", request_["temperature"]},
              {"text", asked("text", Json::object({{"format", Json::object({{"type", "text"}})}}))},
              {"tool_choice", asked("tool_choice", "auto")},
@@ -234,7 +257,7 @@ protected:
              {"top_p", request_["top_p"]},
              {"truncation", "disabled"},
              {"usage", nullptr},
-             {"metadata", Json::object()},
+             {"metadata", asked("metadata", Json::object())},
              {"seed", facts_.seed},
              {"system_fingerprint", facts_.fingerprint}});
     }
@@ -344,8 +367,9 @@ protected:
     void close_choice(std::size_t, std::string& out) override { end_text(out); }
     void close(std::string& out) override {
         const bool cut = choices_.front().finish == Finish::length;
-        event(cut ? "response.incomplete" : "response.completed",
-              Json::object({{"response", complete_response(done_)}}), out);
+        const Json told = complete_response(done_);
+        keep(told);
+        event(cut ? "response.incomplete" : "response.completed", Json::object({{"response", told}}), out);
     }
 
     Json whole() override {
@@ -359,11 +383,34 @@ protected:
         const std::size_t calls = one_call_ ? std::min<std::size_t>(choice.calls.size(), 1) : choice.calls.size();
         for (std::size_t i = 0; i < calls; ++i)
             output.push_back(call_item(choice.calls[i], i, "completed", choice.calls[i].arguments));
-        return complete_response(std::move(output));
+        Json told = complete_response(std::move(output));
+        keep(told);
+        return told;
     }
 
 private:
+    // Before the client hears of it, so that its next request finds it.
+    void keep(const Json& told) {
+        if (keeping_.place == nullptr) return;
+        const Choice& choice = choices_.front();
+        Message answer;
+        answer.role = "assistant";
+        answer.content = choice.content;
+        answer.reasoning = choice.reasoning;
+        for (std::size_t i = 0; i < choice.calls.size() && !(one_call_ && i > 0); ++i) {
+            answer.calls.push_back(choice.calls[i]);
+            answer.calls.back().id = call_id(facts_, choice.calls[i], 0, i);
+        }
+        keeping_.messages.push_back(std::move(answer));
+        const Json& input = request_["input"];
+        Json items = input.is_list()
+                         ? input
+                         : Json::list({Json::object({{"type", "message"}, {"role", "user"}, {"content", input}})});
+        keeping_.place->add(told.text("id"), {keeping_.owner, told.dump(), std::move(items), keeping_.messages});
+    }
+
     Json request_;
+    Keeping keeping_;
     bool one_call_ = false;
     std::int64_t sequence_ = 0, index_ = 0;
     std::string item_id_, text_;
@@ -373,38 +420,62 @@ private:
 
 // ------------------------------------------------------------------------------------------------------------ routes
 
-Prompt prompt_of(const Json& body) {
+Prompt prompt_of(const Call& call) {
     Prompt prompt;
     prompt.param = "input";
-    prompt.conversation = read_input(body);
+    prompt.conversation = read_input(call);
     return prompt;
 }
 
 void responses(Call& call) {
     const Json& body = call.body;
     if (body["background"].is_true())
-        throw ApiError(Problem::invalid, "'background' is not supported: nothing is stored", "unsupported_value",
-                       "background");
+        throw ApiError(Problem::invalid,
+                       "'background' is not supported: the answer comes on the connection that asks for it",
+                       "unsupported_value", "background");
     GenerationRequest wanted;
     read_format(body["text"]["format"], "text.format", wanted);
     read_samplers(responses_shape(), body, "", call.model, wanted);
     if (body.has("max_output_tokens"))
         wanted.max_tokens = static_cast<std::int64_t>(body["max_output_tokens"].number());
-    wanted.prompts.push_back(prompt_of(body));
-    call.answer(std::move(wanted), std::make_shared<ResponsesWriter>(call.exchange, body["stream"].is_true(), body),
+    wanted.prompts.push_back(prompt_of(call));
+    ResponsesWriter::Keeping keeping;
+    if (body["store"].is_true() && call.stored != nullptr && call.stored->keeps()) {
+        keeping = {call.stored, call.caller.name, wanted.prompts[0].conversation->messages};
+        std::erase_if(keeping.messages, [](const Message& message) { return message.path == "instructions"; });
+    }
+    call.answer(std::move(wanted),
+                std::make_shared<ResponsesWriter>(call.exchange, body["stream"].is_true(), body, std::move(keeping)),
                 "responses");
 }
 
 void input_tokens(Call& call) {
-    call.send(
-        Json::object({{"object", "response.input_tokens"},
-                      {"input_tokens", static_cast<std::int64_t>(call.model.count(prompt_of(call.body)).size())}}));
+    call.send(Json::object({{"object", "response.input_tokens"},
+                            {"input_tokens", static_cast<std::int64_t>(call.model.count(prompt_of(call)).size())}}));
+}
+
+ApiError not_stored(const std::string& id) {
+    return {Problem::not_found, "the response '" + id + "' is not here; only those with 'store' are kept for a while",
+            "response_not_found"};
 }
 
 void stored(Call& call) {
-    throw ApiError(Problem::not_found,
-                   "the response '" + std::string(call.tail) + "' is not here: this server stores none",
-                   "response_not_found");
+    std::string id(call.tail);
+    constexpr std::string_view kItems = "/input_items";
+    const bool items = id.ends_with(kItems);
+    if (items) id.resize(id.size() - kItems.size());
+    const auto found = call.stored != nullptr ? call.stored->find(id, call.caller.name) : nullptr;
+    if (found == nullptr) throw not_stored(id);
+    if (items) return call.send(Json::object({{"object", "list"}, {"data", found->input}, {"has_more", false}}));
+    HttpResponse response;
+    response.body = found->response;
+    call.exchange->send(std::move(response));
+}
+
+void forget(Call& call) {
+    const std::string id(call.tail);
+    if (call.stored == nullptr || !call.stored->remove(id, call.caller.name)) throw not_stored(id);
+    call.send(Json::object({{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
 }  // namespace
@@ -415,10 +486,10 @@ void add_responses(std::vector<Route>& routes) {
                           "Answers a conversation, in the form of Responses."});
     routes.push_back({"POST", "/v1/responses/input_tokens", Right::api, &input_shape(), input_tokens, openai_error,
                       "How many tokens a conversation has."});
+    routes.push_back({"GET", "/v1/responses/", Right::api, nullptr, stored, openai_error,
+                      "A stored response; with /input_items, what was asked."});
     routes.push_back(
-        {"GET", "/v1/responses/", Right::api, nullptr, stored, openai_error, "Not found: nothing is stored."});
-    routes.push_back(
-        {"DELETE", "/v1/responses/", Right::api, nullptr, stored, openai_error, "Not found: nothing is stored."});
+        {"DELETE", "/v1/responses/", Right::api, nullptr, forget, openai_error, "Forgets a stored response."});
 }
 
 }  // namespace foresay::server

@@ -33,8 +33,14 @@ void Call::send(const Json& json) const {
 }
 
 void Call::answer(GenerationRequest wanted, std::shared_ptr<AnswerWriter> writer, const char* api) const {
-    server::answer({model, backend, metrics, api, id(), model_name(), caller.name, lease}, std::move(wanted),
+    server::answer({model, backend, metrics, api, id(), model_name(), caller, lease, keep}, std::move(wanted),
                    std::move(writer));
+}
+
+void ManageCall::send(const Json& json) const {
+    HttpResponse response;
+    response.body = json.dump();
+    exchange->send(std::move(response));
 }
 
 void add_error_headers(const ApiError& error, HttpResponse& response) {
@@ -338,6 +344,24 @@ const Shape& own_shape() {
              .least = 0,
              .most = 32,
              .choices = {"auto", "off"}},
+            {.name = "plugins",
+             .kinds = kObject,
+             .doc = "Options of plugins in the chain, by their names: {\"NAME\": {\"OPTION\": VALUE}}."},
+            {.name = "prediction",
+             .kinds = kString,
+             .doc = "What the answer may be: it is drafted from. The text is the same."},
+            {.name = "priority",
+             .kinds = kInteger,
+             .doc = "Who is answered first when not all can be; above 0 for admins alone. The text is the same.",
+             .least = -10,
+             .most = 10},
+            {.name = "deadline_ms",
+             .kinds = kInteger,
+             .doc =
+                 "After so long the answer ends, or, before its first token, is an error. Looked at with each token. "
+                 "Such a text is not promised to be the same again.",
+             .least = 1,
+             .most = 1e9},
             {.name = "explain", .kinds = kBoolean, .doc = "Tells of each piece of the text who drafted it."},
             {.name = "cache",
              .kinds = kBoolean,
@@ -469,6 +493,56 @@ void read_logit_bias(const Json& bias, const ServedModel& model, GenerationReque
     out.samplers.push_back({"logit_bias", "values", std::move(values), "logit_bias"});
 }
 
+namespace {
+
+// Lists are of one kind; integers among reals are reals.
+samplers::ParameterValue option_of(const Json& value, const std::string& param) {
+    const auto wrong = [&] {
+        return wrong_type(param,
+                          "'" + param + "' must be a boolean, a number, a string, or a list of one of the last two");
+    };
+    switch (value.kind()) {
+        case Json::Kind::boolean:
+            return value.boolean();
+        case Json::Kind::integer:
+            return value.integer();
+        case Json::Kind::real:
+            return value.number();
+        case Json::Kind::string:
+            return value.string();
+        case Json::Kind::list:
+            break;
+        default:
+            throw wrong();
+    }
+    const auto all = [&](auto is) { return std::all_of(value.items().begin(), value.items().end(), is); };
+    const auto make = [&](auto list, auto get) {
+        for (const Json& item : value.items()) list.push_back(get(item));
+        return samplers::ParameterValue(std::move(list));
+    };
+    if (all([](const Json& item) { return item.is_string(); }))
+        return make(std::vector<std::string>(), [](const Json& item) { return item.string(); });
+    if (all([](const Json& item) { return item.is(Json::Kind::integer); }))
+        return make(std::vector<std::int64_t>(), [](const Json& item) { return item.integer(); });
+    if (all([](const Json& item) { return item.is_number(); }))
+        return make(std::vector<double>(), [](const Json& item) { return item.number(); });
+    throw wrong();
+}
+
+void read_plugins(const Json& plugins, GenerationRequest& out) {
+    for (const auto& [name, options] : plugins.members()) {
+        const std::string path = "foresay.plugins." + name;
+        if (!options.is_object()) throw wrong_type(path, "'" + path + "' must be an object: the options of the plugin");
+        // A plugin without options is named all the same, so that it is known to be there.
+        if (options.members().empty()) out.samplers.push_back({name, "", {}, path, true, true});
+        for (const auto& [option, value] : options.members())
+            out.samplers.push_back(
+                {name, option, option_of(value, path + "." + option), path + "." + option, true, true});
+    }
+}
+
+}  // namespace
+
 void read_own(const Json& own, GenerationRequest& out) {
     if (own.has("chain")) {
         out.chain.emplace();
@@ -479,6 +553,10 @@ void read_own(const Json& own, GenerationRequest& out) {
     if (speculation.is_number()) out.draft = static_cast<int>(speculation.number());
     if (speculation.is_string() && speculation.string() == "off") out.draft = 0;
     if (own.has("cache")) out.reuse = own["cache"].boolean();
+    if (own.has("prediction")) out.prediction = own.text("prediction");
+    if (own.has("priority")) out.priority = static_cast<int>(own["priority"].number());
+    if (own.has("deadline_ms")) out.deadline_ms = static_cast<std::int64_t>(own["deadline_ms"].number());
+    if (own.has("plugins")) read_plugins(own["plugins"], out);
 }
 
 std::vector<std::string> read_stops(const Json& stops) {

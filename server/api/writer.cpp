@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/api/protocol.h"
+
 namespace foresay::server {
 
 HttpResponse AnswerWriter::stream_head() const {
@@ -53,6 +55,7 @@ void AnswerWriter::end_choice(std::size_t index, const Choice& end) {
     choice.finish = end.finish;
     choice.stopped_by_string = end.stopped_by_string;
     choice.cut_by_time = end.cut_by_time;
+    choice.cut_by_deadline = end.cut_by_deadline;
     choice.stop_string = end.stop_string;
     choice.tokens = end.tokens;
     choice.reasoning_tokens = end.reasoning_tokens;
@@ -81,7 +84,9 @@ void AnswerWriter::end() {
 
 void AnswerWriter::fail(const ApiError& problem) {
     if (!exchange_->begun()) {
-        exchange_->send(error(problem));
+        HttpResponse response = error(problem);
+        add_error_headers(problem, response);
+        exchange_->send(std::move(response));
         return;
     }
     std::string out;
@@ -141,7 +146,7 @@ Json timings_of(const Choice& choice) {
         timings.set("draft_n_accepted", end.speculation.accepted);
     }
     timings.set("queue_ms", end.queue_ms);
-    if (choice.cut_by_time) timings.set("truncated_by", "time");
+    if (choice.cut_by_time) timings.set("truncated_by", choice.cut_by_deadline ? "deadline" : "time");
     return timings;
 }
 

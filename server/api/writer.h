@@ -48,7 +48,8 @@ struct Choice {
     std::vector<ToolCall> calls;
     Finish finish = Finish::stop;
     bool stopped_by_string = false;  // by stop_string
-    bool cut_by_time = false;
+    bool cut_by_time = false;        // also where it is the deadline
+    bool cut_by_deadline = false;
     std::string stop_string;
     std::int64_t tokens = 0, reasoning_tokens = 0, prompt_tokens = 0;
     std::vector<TokenNote> notes;  // of all tokens

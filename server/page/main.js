@@ -86,6 +86,8 @@ function setUp() {
   find('import-input').onchange = (event) => { importFrom(event.target.files[0]); event.target.value = ''; };
   open();
   readModel();
+  // Only on this machine or over TLS; elsewhere browsers have none.
+  navigator.serviceWorker?.register('/page/worker.js', { scope: '/' }).catch(() => {});
 }
 
 setUp();

@@ -134,12 +134,13 @@ TEST(Documents, TheSchemaAcceptsWhatTheLoaderAcceptsAndNoMore) {
 
 TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
     // Values that no list and no folder holds.
+    // clang-format off
     const std::vector<std::string> free = {
-        "-n",      "--seed",    "--branch",   "--context",  "--threads",       "--stop", "--temperature",
-        "--width", "--runs",    "-p",         "--session",  "SESSION",         "MODEL",  "--sequences",
-        "--in",    "--out",     "--arrivals", "--alias",    "--drain-seconds", "--host", "--listen",
-        "--name",  "--new-key", "--origin",   "--parallel", "--queue",         "--url",  "--sampler",
-        "NAME"};
+        "-n", "--seed", "--branch", "--context", "--threads", "--stop", "--temperature", "--width", "--runs", "-p",
+        "--session", "SESSION", "MODEL", "--sequences", "--in", "--out", "--arrivals", "--alias", "--drain-seconds",
+        "--host", "--listen", "--name", "--new-key", "--origin", "--parallel", "--queue", "--url", "--sampler",
+        "NAME", "--port", "--stored-responses", "--clients", "--rate", "--requests", "--against"};
+    // clang-format on
     std::vector<std::string> names;
     for (const CommandDescription& command : command_line()) {
         names.push_back(command.name);

@@ -88,6 +88,18 @@ test('openai: responses', async () => {
   assert.equal(next.usage.output_tokens, 3);
 });
 
+test('openai: stored responses, until they are forgotten', async () => {
+  const body = { model: 'm', max_output_tokens: 6, seed: 1, ignore_eos: true };
+  const first = await openai.responses.create({ ...body, input: 'a = 1', store: true });
+  assert.equal((await openai.responses.retrieve(first.id)).output_text, first.output_text);
+  const next = await openai.responses.create({ ...body, input: 'b = 2', previous_response_id: first.id });
+  assert.ok(next.usage.input_tokens > first.usage.input_tokens + 4);
+  await openai.responses.delete(first.id);
+  await assert.rejects(openai.responses.retrieve(first.id), OpenAI.NotFoundError);
+  await assert.rejects(openai.responses.create({ ...body, input: 'b', previous_response_id: first.id }),
+    (error) => error.status === 404 && error.code === 'previous_response_not_found');
+});
+
 test('anthropic: messages, whole and streamed, and counts', async () => {
   const body = { model: 'claude', max_tokens: 16, messages, system: '# Python', seed: 3, ignore_eos: true };
   const whole = await anthropic.messages.create(body);

@@ -138,6 +138,23 @@ test('a key is asked for, and used', async () => {
   assert.equal(await guarded.stop(), 0);
 });
 
+test('conversations can be read while the server is away', async () => {
+  const away = await serve();
+  const { page, context } = await open({}, {}, away.url);
+  await send(page, 'q = ');
+  await ended(page);
+  const text = await answer(page);
+  await until(page, () => navigator.serviceWorker.controller !== null);
+  assert.equal(await away.stop(), 0);
+  await page.reload();
+  await page.getByRole('button', { name: 'Conversations' }).click();
+  await page.getByRole('button', { name: 'q =', exact: true }).click();
+  assert.equal(await answer(page), text);
+  await send(page, 'r = ');
+  await until(page, () => document.querySelector('p.error') || /not|fail/i.test(document.getElementById('status').textContent));
+  await context.close();
+});
+
 test('answers side by side, one of which is chosen', async () => {
   const { page, wrong } = await open({ n: 3, temperature: 1 });
   await send(page, 'x = ');

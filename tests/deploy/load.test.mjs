@@ -1,25 +1,32 @@
-// A day in short: every protocol at once, with cancels and changes of the keys. The same request gives the same bytes
-// from beginning to end, nothing fails, and memory stays flat. FORESAY_LOAD_SECONDS says how long.
+// A day in short: every protocol at once, with cancels, changes of the keys, and the model loaded again. The same
+// request gives the same bytes from beginning to end, nothing fails but what comes while the model is loaded, which is
+// told to come again, and memory stays flat. FORESAY_LOAD_SECONDS says how long.
 import assert from 'node:assert';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve as absolute } from 'node:path';
 import { test } from 'node:test';
 import { serve } from '../clients/server.mjs';
 
-const seconds = Number(process.env.FORESAY_LOAD_SECONDS ?? 600);
+const seconds = Number(process.env.FORESAY_LOAD_SECONDS ?? 1800);
 
 test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'foresay-load-'));
   const keys = join(folder, 'keys');
-  const made = () => {
-    const said = execFileSync(process.env.FORESAY_PROGRAM, ['serve', '--new-key', 'load'], { encoding: 'utf8' });
+  const made = (...more) => {
+    const said = execFileSync(process.env.FORESAY_PROGRAM, ['serve', '--new-key', 'load', ...more],
+      { encoding: 'utf8' });
     return { key: said.match(/key: +(\S+)/)[1], line: said.match(/line: +(.*)/)[1] };
   };
   let current = made();
-  writeFileSync(keys, `${current.line}\n`);
-  const server = await serve('--keys', keys);
+  const admin = made('--admin');
+  writeFileSync(keys, `${current.line}\n${admin.line}\n`);
+  const models = join(folder, 'models');
+  mkdirSync(models);
+  const base = absolute(process.env.FORESAY_DEPLOY, '../../configs/python-coder.toml');
+  for (const name of ['one', 'two']) writeFileSync(join(models, `${name}.toml`), `extends = "${base}"\n`);
+  const server = await serve('--keys', keys, '--models', models);
   const memory = () => Number(readFileSync(`/proc/${server.pid}/status`, 'utf8').match(/VmRSS:\s+(\d+)/)[1]);
 
   const messages = (seed) => [{ role: 'user', content: `# ${seed % 5}\ndef f_${seed}(a, b):\n` }];
@@ -41,16 +48,27 @@ test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async 
       (json) => json.content],
   ];
   const known = new Map();
-  const counts = { answers: 0, cancels: 0, keys: 0, compared: 0 };
+  const counts = { answers: 0, cancels: 0, keys: 0, compared: 0, loads: 0, again: 0 };
   const end = Date.now() + seconds * 1000;
 
+  // As a client does that is told to come again.
+  async function ask(path, options) {
+    for (;;) {
+      const response = await fetch(server.url + path, options);
+      if (response.status !== 503) return response;
+      assert.ok(Number(response.headers.get('retry-after')) > 0);
+      await response.text();
+      counts.again += 1;
+      await new Promise((resolve) => { setTimeout(resolve, 100); });
+    }
+  }
   async function one(random) {
     const [path, make, take] = kinds[random(kinds.length)];
     const seed = random(40), body = JSON.stringify(make(seed));
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${current.key}` };
     if (random(6) === 0) {  // a client that goes
       const controller = new AbortController();
-      const response = await fetch(server.url + '/v1/chat/completions', { method: 'POST', headers,
+      const response = await ask('/v1/chat/completions', { method: 'POST', headers,
         signal: controller.signal,
         body: JSON.stringify({ messages: messages(seed), stream: true, max_tokens: 400, ignore_eos: true }) });
       assert.equal(response.status, 200);
@@ -60,7 +78,7 @@ test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async 
       counts.cancels += 1;
       return;
     }
-    const response = await fetch(server.url + path, { method: 'POST', headers, body });
+    const response = await ask(path, { method: 'POST', headers, body });
     const text = await response.text();
     assert.equal(response.status, 200, `${path} ${body}: ${text}`);
     const answer = take(JSON.parse(text));
@@ -83,23 +101,38 @@ test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async 
     while (Date.now() < end) {
       await new Promise((resolve) => { setTimeout(resolve, Math.min(5000, seconds * 100)); });
       const next = made();
-      writeFileSync(keys, `${current.line}\n${next.line}\n`);
+      writeFileSync(keys, `${current.line}\n${next.line}\n${admin.line}\n`);
       server.signal('SIGHUP');
       await new Promise((resolve) => { setTimeout(resolve, 300); });
       current = next;
       counts.keys += 1;
     }
   }
+  async function changeModels() {
+    for (let name = 'one'; Date.now() < end; name = name === 'one' ? 'two' : 'one') {
+      await new Promise((resolve) => { setTimeout(resolve, Math.min(20_000, seconds * 200)); });
+      const response = await fetch(`${server.url}/v1/model/load`, { method: 'POST',
+        headers: { authorization: `Bearer ${admin.key}` }, body: JSON.stringify({ model_name: name }) });
+      assert.match(await response.text(), /"finished"/);
+      counts.loads += 1;
+    }
+  }
   const sizes = [];
   const sampling = setInterval(() => sizes.push(memory()), Math.max(200, seconds * 20));
-  await Promise.all([...Array.from({ length: 8 }, (_, i) => worker(i)), changeKeys()]);
+  await Promise.all([...Array.from({ length: 8 }, (_, i) => worker(i)), changeKeys(),
+    changeModels()]);
   clearInterval(sampling);
   const later = sizes.slice(Math.ceil(sizes.length * 0.4)), third = Math.ceil(later.length / 3);
   const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
   const from = mean(later.slice(0, third)), to = mean(later.slice(-third));
   t.diagnostic(`${JSON.stringify(counts)}, memory ${Math.round(from)} to ${Math.round(to)} kB`);
-  assert.ok(counts.answers > 10 && counts.cancels > 0 && counts.compared > 0 && counts.keys > 0);
+  assert.ok(counts.answers > 10 && counts.cancels > 0 && counts.compared > 0 && counts.keys > 0
+    && counts.loads > 0);
   if (seconds >= 300) assert.ok(to < from * 1.02, `memory grows: ${sizes.join(' ')} kB`);
+  const text = await (await fetch(`${server.url}/metrics?aliases=no`,
+    { headers: { authorization: `Bearer ${admin.key}` } })).text();
+  const checked = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
+  if (!checked.error) assert.equal(checked.status, 0, checked.stdout + checked.stderr);
   assert.equal(await server.stop(), 0);
   rmSync(folder, { recursive: true, force: true });
 });

@@ -120,6 +120,7 @@ public:
     }
     void cancel(Ticket) override {}
     void pause(Ticket, bool) override {}
+    void stop() override {}
     std::size_t running() const override { return 0; }
     std::size_t waiting() const override { return 0; }
     std::size_t most_running() const override { return 1; }
@@ -160,6 +161,23 @@ private:
     bool begun_ = false;
 };
 
+// Knows the configurations that come with the program, and loads none.
+class NoManager final : public ModelManager {
+public:
+    void change(ModelChange change, Report report) override {
+        const std::string folder = FORESAY_SOURCE_DIR "/configs/";
+        need(change.model.empty() || change.model.string().starts_with(folder), "a model outside the folder");
+        if (report.began) report.began();
+        report.done(nullptr);
+    }
+    void unload(Report report) override { report.done(nullptr); }
+    const ModelsFolder& folder() const override { return folder_; }
+    std::string loaded() const override { return "x"; }
+
+private:
+    ModelsFolder folder_{FORESAY_SOURCE_DIR "/configs"};
+};
+
 const engine::Engine& bundled() {
     static const engine::Engine engine = [] {
         const std::vector<std::string> settings = {
@@ -183,6 +201,8 @@ void try_body(std::uint8_t number, std::string_view body) {
     }
     static NoBackend backend;
     static Metrics metrics;
+    static StoredResponses stored(8);
+    static NoManager manager;
     const Route& route = *with_body[number % with_body.size()];
     HttpRequest request;
     request.method = route.method;
@@ -191,6 +211,14 @@ void try_body(std::uint8_t number, std::string_view body) {
     const auto taken = std::make_shared<Taken>();
     const Caller caller;
     try {
+        if (route.manage != nullptr) {
+            const Json parsed = parse_json(body);
+            check_shape(*route.body, parsed);
+            ManageCall manage{request, parsed, taken, manager, caller, "fuzz"};
+            route.manage(manage);
+            need(taken->ended, "a request was not answered");
+            return;
+        }
         Call call{.request = request,
                   .body = parse_json(body),
                   .exchange = taken,
@@ -204,7 +232,9 @@ void try_body(std::uint8_t number, std::string_view body) {
                   .any_model = true,
                   .draining = false,
                   .gauges = {},
-                  .tail = {}};
+                  .tail = {},
+                  .keep = nullptr,
+                  .stored = &stored};
         std::vector<std::string> unknown;
         check_shape(*route.body, call.body, {}, &unknown);
         route.run(call);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <random>
+#include <sstream>
 
 #include "server/json.h"
 #include "server/output/call_parser.h"
@@ -180,6 +182,73 @@ TEST(Calls, AreFoundInEveryFamilyAndInEveryCut) {
             ASSERT_EQ(told(events), one.expected) << name_of(one.family) << " cut at " << cut << ": " << text;
             ASSERT_EQ(raw(events), text);
         }
+    }
+}
+
+// outputs.json: for each family sixty answers and more, half of them broken or no calls at all, each with the calls
+// and the content that it must become. They are cut at every place, byte by byte, and at random.
+TEST(Calls, OutputsOfEachFamilyBecomeWhatTheyMust) {
+    std::ifstream file(FORESAY_SOURCE_DIR "/tests/server/outputs.json");
+    std::stringstream text;
+    text << file.rdbuf();
+    const Json whole = parse_json(text.str());
+    std::vector<Tool> tools;
+    for (const Json& tool : whole["tools"].items())
+        tools.push_back({.name = tool.text("name"), .parameters = tool["parameters"]});
+    const auto events_of = [&](OutputFamily family, const std::vector<std::string_view>& pieces) {
+        CallParser parser(family, tools);
+        std::vector<OutputEvent> events;
+        for (const std::string_view piece : pieces) parser.push(piece, events);
+        parser.finish(events);
+        return events;
+    };
+    std::mt19937 random(11);
+    for (int number = 0; number <= static_cast<int>(OutputFamily::generic); ++number) {
+        const auto family = static_cast<OutputFamily>(number);
+        const std::string name(name_of(family));
+        const Json& cases = whole["families"][name];
+        ASSERT_TRUE(cases.is_list()) << name;
+        std::size_t broken = 0;
+        EXPECT_GE(cases.items().size(), 50u) << name;
+        for (const Json& one : cases.items()) {
+            const std::string& answer = one.items()[0].string();
+            const Json::List& calls = one.items()[1].items();
+            broken += calls.empty() ? 1 : 0;
+            const auto expect = [&](const std::vector<std::string_view>& pieces, const char* how) {
+                const std::vector<OutputEvent> events = events_of(family, pieces);
+                std::string content, bytes;
+                std::vector<const ToolCall*> found;
+                for (const OutputEvent& event : events) {
+                    bytes += event.text;
+                    if (event.kind == Kind::content) content += event.text;
+                    if (event.kind == Kind::call) found.push_back(&event.call);
+                }
+                EXPECT_EQ(content, one.items()[2].string()) << name << ", " << how << ": " << answer;
+                EXPECT_EQ(bytes, answer) << name << ", " << how;
+                ASSERT_EQ(found.size(), calls.size()) << name << ", " << how << ": " << answer;
+                for (std::size_t i = 0; i < calls.size(); ++i) {
+                    EXPECT_EQ(found[i]->name, calls[i].items()[0].string()) << name << ": " << answer;
+                    EXPECT_EQ(parse_json(found[i]->arguments), calls[i].items()[1]) << name << ": " << answer;
+                }
+            };
+            const std::string_view view = answer;
+            expect({view}, "whole");
+            std::vector<std::string_view> bytes;
+            for (std::size_t i = 0; i < view.size(); ++i) bytes.push_back(view.substr(i, 1));
+            expect(bytes, "byte by byte");
+            for (std::size_t cut = 1; cut < view.size(); ++cut)
+                expect({view.substr(0, cut), view.substr(cut)}, "cut in two");
+            for (int i = 0; i < 5; ++i) {
+                std::vector<std::string_view> pieces;
+                for (std::size_t at = 0; at < view.size();) {
+                    pieces.push_back(view.substr(at, 1 + random() % 7));
+                    at += pieces.back().size();
+                }
+                expect(pieces, "cut at random");
+            }
+            if (HasFailure()) return;
+        }
+        EXPECT_GE(broken, 20u) << name;
     }
 }
 

@@ -60,7 +60,7 @@ TEST(Errors, NameTheFieldAndSayWhatItMustBe) {
         {kChat, chat(R"("top_p":1.5)"), 400, "invalid_value", "top_p", "from 0 to 1"},
         {kChat, chat(R"("n":0)"), 400, "invalid_value", "n", "from 1 to 64"},
         {kChat, chat(R"("n":1.5)"), 400, "invalid_type", "n", "an integer, not a number"},
-        {kChat, chat(R"("max_tokens":-5)"), 400, "invalid_value", "max_tokens", "from 0"},
+        {kChat, chat(R"("max_tokens":-5)"), 400, "invalid_value", "max_tokens", "from -1"},
         {kChat, chat(R"("stream":1)"), 400, "invalid_type", "stream", "a boolean"},
         {kChat, chat(R"("stop":[1])"), 400, "invalid_type", "stop[0]", "a string"},
         {kChat, chat("\"stop\":[" + many + "]"), 400, "invalid_value", "stop", "16 texts"},
@@ -96,6 +96,16 @@ TEST(Errors, NameTheFieldAndSayWhatItMustBe) {
          "neither built in nor"},
         {kChat, chat(R"("foresay":{"speculation":"sometimes"})"), 400, "invalid_value", "foresay.speculation",
          "auto, off"},
+        {kChat, chat(R"("foresay":{"plugins":{"nonesuch":{"a":1}}})"), 400, "invalid_value",
+         "foresay.plugins.nonesuch.a", "no plugin 'nonesuch' is in the chain"},
+        {kChat, chat(R"("foresay":{"plugins":{"top_k":{"k":1}}})"), 400, "invalid_value", "foresay.plugins.top_k.k",
+         "no plugin 'top_k'"},
+        {kChat, chat(R"("foresay":{"plugins":{"a":{"b":{}}}})"), 400, "invalid_type", "foresay.plugins.a.b",
+         "must be a boolean"},
+        {kChat, chat(R"("foresay":{"plugins":{"a":1}})"), 400, "invalid_type", "foresay.plugins.a",
+         "must be an object"},
+        {kChat, chat(R"("foresay":{"priority":11})"), 400, "invalid_value", "foresay.priority", "from -10 to 10"},
+        {kChat, chat(R"("foresay":{"deadline_ms":0})"), 400, "invalid_value", "foresay.deadline_ms", "from 1"},
         {kText, R"({"prompt":[1,99999999]})", 400, "invalid_value", "prompt", "but the model's are 0 to"},
         {kText, R"({"prompt":[true]})", 400, "invalid_type", "prompt", "texts and token ids"},
         {kText, R"({"prompt":"x","best_of":2})", 400, "invalid_value", "best_of", "what 'n' is"},
@@ -252,6 +262,58 @@ TEST(Errors, KeysAreNeededWhereThereAreKeys) {
     EXPECT_EQ(client.get("/v1/models", {"x-api-key: " + two.key}).status, 200);
 }
 
+// A key's tokens of a minute may be used at once; what goes beyond them delays the next request.
+TEST(Errors, AKeyHasItsTokensPerMinute) {
+    const auto file = std::filesystem::temp_directory_path() / ("foresay_rate_" + std::to_string(::getpid()));
+    const server::NewKey one = server::make_key("ann", false), two = server::make_key("bob", true);
+    std::ofstream(file) << one.line << " tokens_per_minute=20\n" << two.line << "\n";
+    server::ServingOptions options;
+    options.keys = file;
+    Served served(std::move(options));
+    const auto ask = [&](const server::NewKey& key, const std::string& more = "") {
+        return served.client().post("/v1/completions",
+                                    R"({"prompt":"x","ignore_eos":true,"max_tokens":60)" + more + "}",
+                                    {"x-api-key: " + key.key});
+    };
+    EXPECT_EQ(ask(one).status, 200);
+    EXPECT_TRUE(served.idle_within(2s));
+    const Reply refused = ask(one);
+    EXPECT_EQ(refused.status, 429);
+    EXPECT_THAT(refused.body, HasSubstr("20 tokens per minute"));
+    const int wait = std::stoi(refused.headers.at("retry-after"));
+    EXPECT_TRUE(wait > 60 && wait < 130) << wait << " s until 40 tokens have come back";
+    EXPECT_EQ(ask(two).status, 200) << "others do not notice";
+    // A priority above others' is for admins.
+    std::ofstream(file) << one.line << "\n" << two.line << "\n";
+    served.serving().reload_keys();
+    EXPECT_EQ(ask(one, R"(,"foresay":{"priority":5})").status, 403);
+    EXPECT_EQ(ask(one, R"(,"foresay":{"priority":-5})").status, 200);
+    EXPECT_EQ(ask(two, R"(,"foresay":{"priority":5})").status, 200);
+    std::filesystem::remove(file);
+}
+
+TEST(Errors, ADeadlineEndsAnAnswer) {
+    Served served;
+    Client client = served.client();
+    const std::string body = R"({"prompt":"x = 1\n","seed":2,"ignore_eos":true,"max_tokens":450)";
+    const std::string all = text_of_answer(client.post("/v1/completions", body + "}").body);
+    const Reply cut = client.post("/v1/completions", body + R"(,"foresay":{"deadline_ms":40}})");
+    if (cut.status == 408) {  // a busy machine: none was there in time
+        EXPECT_EQ(parse_json(cut.body)["error"].text("code"), "deadline_exceeded");
+        EXPECT_EQ(cut.headers.at("x-should-retry"), "false");
+        return;
+    }
+    ASSERT_EQ(cut.status, 200) << cut.body;
+    const Json answer = parse_json(cut.body);
+    const std::string text = text_of_answer(cut.body);
+    EXPECT_EQ(all.substr(0, text.size()), text) << "it is a beginning of the whole";
+    if (text.size() < all.size()) {
+        EXPECT_EQ(answer["timings"].text("truncated_by"), "deadline");
+        EXPECT_EQ(answer["choices"].items()[0].text("finish_reason"), "length");
+    }
+    EXPECT_TRUE(served.idle_within(2s));
+}
+
 TEST(Errors, FilesOfKeysAreCheckedLineByLine) {
     const auto file = std::filesystem::temp_directory_path() / ("foresay_lines_" + std::to_string(::getpid()));
     const auto problem = [&](const std::string& text) -> std::string {
@@ -269,6 +331,7 @@ TEST(Errors, FilesOfKeysAreCheckedLineByLine) {
     EXPECT_THAT(problem("\nsha256:12 name=x\n"), AllOf(HasSubstr(":2: "), HasSubstr("no hash")));
     EXPECT_THAT(problem(line + " rights=all"), HasSubstr("'rights=all' is not known"));
     EXPECT_THAT(problem(line + " running=0"), HasSubstr("above 0"));
+    EXPECT_THAT(problem(line + " tokens_per_minute=x"), HasSubstr("'tokens_per_minute' must be a number"));
     EXPECT_THAT(problem(line.substr(0, 71)), HasSubstr("the name is missing"));
     std::filesystem::remove(file);
     EXPECT_THROW(server::Keys keys(file), Error);

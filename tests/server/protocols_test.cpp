@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "server/json.h"
+#include "server/stored.h"
 #include "tests/server/served.h"
 
 namespace foresay::testing {
@@ -107,6 +108,68 @@ TEST(Responses, StreamsEveryEventWithItsPlace) {
     EXPECT_GT(
         parse_json(client.post("/v1/responses/input_tokens", R"({"input":"x = 1"})").body)["input_tokens"].integer(),
         0);
+}
+
+TEST(Responses, GoOnFromAStoredOne) {
+    server::ServingOptions options;
+    options.service.stored_responses = 2;
+    Served served(std::move(options));
+    Client client = served.client();
+    const auto ask = [&](const std::string& more) {
+        return client.post("/v1/responses", R"({"max_output_tokens":8,"seed":3,"ignore_eos":true,)" + more + "}");
+    };
+    const Json first = parse_json(ask(R"("input":"a = 1","store":true,"metadata":{"k":"v"})").body);
+    const std::string id = first.text("id");
+    const std::string text = first["output"].items()[0]["content"].items()[0].text("text");
+    EXPECT_TRUE(first["store"].boolean());
+    const Reply kept = client.get("/v1/responses/" + id);
+    ASSERT_EQ(kept.status, 200) << kept.body;
+    EXPECT_EQ(parse_json(kept.body), first);
+    EXPECT_EQ(parse_json(client.get("/v1/responses/" + id + "/input_items").body)["data"].items()[0].text("content"),
+              "a = 1");
+    // The same as with the whole conversation.
+    const Json next =
+        parse_json(ask(R"("input":"b = 2","store":true,"stream":false,"previous_response_id":")" + id + "\"").body);
+    const Json whole = parse_json(ask(R"("input":[{"role":"user","content":"a = 1"},{"role":"assistant","content":)" +
+                                      server::json_quoted(text) + R"(},{"role":"user","content":"b = 2"}])")
+                                      .body);
+    EXPECT_EQ(next.text("previous_response_id"), id);
+    EXPECT_EQ(next["usage"]["input_tokens"].integer(), whole["usage"]["input_tokens"].integer());
+    EXPECT_EQ(next["output"].items()[0]["content"].dump(), whole["output"].items()[0]["content"].dump());
+    EXPECT_FALSE(whole["store"].boolean());
+    EXPECT_EQ(client.get("/v1/responses/" + whole.text("id")).status, 404) << "it was not asked to be stored";
+    // A streamed one is kept as well, and pushes the oldest out.
+    EXPECT_EQ(client.get("/v1/responses/" + id).status, 200);
+    const Reply stream = ask(R"("input":"c","store":true,"stream":true)");
+    const Json last = parse_json(data_of(stream.body).back())["response"];
+    EXPECT_EQ(parse_json(client.get("/v1/responses/" + last.text("id")).body), last);
+    EXPECT_EQ(client.get("/v1/responses/" + next.text("id")).status, 404) << "two are kept";
+    // Forgotten is forgotten.
+    EXPECT_EQ(client.ask("DELETE", "/v1/responses/" + id).status, 200);
+    EXPECT_EQ(client.ask("DELETE", "/v1/responses/" + id).status, 404);
+    EXPECT_EQ(client.get("/v1/responses/" + id).status, 404);
+    EXPECT_EQ(ask(R"("input":"x","previous_response_id":")" + id + "\"").status, 404);
+}
+
+TEST(Responses, AreKeptWithinBoundsAndForTheirOwner) {
+    server::StoredResponses stored(100, 20'000);
+    for (int i = 0; i < 50; ++i)
+        stored.add("resp_" + std::to_string(i), {"ann", std::string(1000, 'x'), Json::list(), {}});
+    EXPECT_LE(stored.bytes(), 20'000u);
+    EXPECT_LT(stored.count(), 20u);
+    EXPECT_EQ(stored.find("resp_0", "ann"), nullptr);
+    ASSERT_NE(stored.find("resp_49", "ann"), nullptr);
+    EXPECT_EQ(stored.find("resp_49", "bob"), nullptr);
+    EXPECT_FALSE(stored.remove("resp_49", "bob"));
+    stored.add("resp_large", {"ann", std::string(30'000, 'x'), Json::list(), {}});
+    EXPECT_EQ(stored.find("resp_large", "ann"), nullptr) << "one that is larger than all together";
+    EXPECT_NE(stored.find("resp_49", "ann"), nullptr);
+    while (stored.count() > 0) {
+        const std::size_t before = stored.count();
+        for (int i = 0; i < 50; ++i) stored.remove("resp_" + std::to_string(i), "ann");
+        ASSERT_LT(stored.count(), before);
+    }
+    EXPECT_EQ(stored.bytes(), 0u);
 }
 
 // ---------------------------------------------------------------------------------------------------------- anthropic
@@ -336,11 +399,29 @@ TEST(Mistral, FillsAHole) {
     EXPECT_FALSE(parse_json(reply.body)["choices"].items()[0]["message"].text("content").empty());
 }
 
-// Requests as programs send them, by what their sources and documents say; no recordings.
+// Requests as programs send them, with the fields that their sources have and short texts. Which of the programs were
+// run as well, docs/editors.md says.
+// An editor sends what is around the cursor before it asks for anything, so that the cache holds it.
+TEST(Clients, AWarmingUpFillsTheCache) {
+    Served served;
+    Client client = served.client();
+    const std::string place = R"({"input_prefix":"def a(x):\n    return x + 1\n\ndef b(x):\n    return a(x) * 2\n\n",)"
+                              R"("input_suffix":"","prompt":"def")";
+    const Reply warm = client.post("/infill", place + R"(,"n_predict":0,"response_fields":[""]})");
+    ASSERT_EQ(warm.status, 200) << warm.body;
+    EXPECT_EQ(warm.body, "{}");
+    const Json next = parse_json(client.post("/infill", place + R"(,"n_predict":4})").body);
+    EXPECT_GT(next["tokens_cached"].integer(), 10);
+    const Json none = parse_json(client.post("/v1/completions", R"({"prompt":"x = 1","max_tokens":0})").body);
+    EXPECT_EQ(none["usage"]["completion_tokens"].integer(), 0);
+    EXPECT_EQ(none["choices"].items()[0].text("finish_reason"), "length");
+    EXPECT_EQ(none["choices"].items()[0].text("text"), "");
+}
+
 TEST(Clients, GetWhatTheyRead) {
     std::ifstream file(FORESAY_SOURCE_DIR "/tests/server/client_requests.json");
     const Json requests = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
-    ASSERT_GE(requests.items().size(), 10u);
+    ASSERT_GE(requests.items().size(), 25u);
     Served served;
     for (const Json& request : requests.items()) {
         const std::string& who = request.text("client");
@@ -353,7 +434,8 @@ TEST(Clients, GetWhatTheyRead) {
         const bool stream = request.has("stream");
         const std::string& path = request.text("path");
         if (path == "/v1/responses") body.set("max_output_tokens", 8);
-        const Reply reply = client.post(path, body.dump(), headers);
+        const Reply reply =
+            request.text("method") == "GET" ? client.get(path, headers) : client.post(path, body.dump(), headers);
         ASSERT_EQ(reply.status, 200) << who << ": " << reply.body;
         EXPECT_TRUE(reply.complete) << who;
         if (stream) {
