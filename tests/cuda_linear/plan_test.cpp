@@ -71,6 +71,24 @@ TEST(GemvPlan, LargeCardsHaveRoomForSixteenRows) {
     }
 }
 
+// Their activations lie in shared memory, all of them, so small cards take fewer rows at a time.
+TEST(GemvPlan, PackedRowsFitEveryCard) {
+    for (const Card& card : kCards) {
+        const bool little = has_little_shared(card.architecture);
+        for (int rows = 1; rows <= (little ? 2 : card.architecture == 80 ? 3 : 8); ++rows) {
+            SCOPED_TRACE(testing::Message() << "sm_" << card.architecture << ", " << rows << " rows");
+            std::vector<GemvOp> ops = layer(QuantType::packed);
+            GemvPlan plan;
+            ASSERT_TRUE(plan_gemv(QuantType::packed, scratch_of(card.architecture), card.shared_bytes, card.processors,
+                                  2, ops, rows, plan));
+            EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
+        }
+    }
+    std::vector<GemvOp> ops = layer(QuantType::packed);
+    GemvPlan plan;
+    EXPECT_FALSE(plan_gemv(QuantType::packed, scratch_of(90), 227 * 1024, 132, 1, ops, 9, plan)) << "a launch takes 8";
+}
+
 TEST(GemvPlan, SaysWhenThereIsNoRoom) {
     std::vector<GemvOp> ops = layer(QuantType::q4_0);
     GemvPlan plan;

@@ -134,7 +134,7 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     const int operand_bytes = warps * plan.upper_rows_bytes + (packed ? static_cast<int>(sizeof(PackedHeader)) : 0);
     const int fixed = kGemvHeaderBytes + operand_bytes + sums_room + row_stats_bytes + 3 * 128;
     const int slot_bytes =
-        packed ? kPackedSlotBytes
+        packed ? packed_chunk_bytes(little_shared)
                : chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
     plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
     if (plan.ring_slots < std::max(1, least_slots)) return false;

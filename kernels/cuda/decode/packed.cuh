@@ -3,7 +3,8 @@
 //
 // Blocks:   a panel's blocks have the codes and the size of their run (weights/packed_format.h). Warp w has blocks w,
 //           16 + w, 32 + w .. of a part of K, as with Q4_0.
-// Ring:     slots have kPackedSlotBytes. A chunk is as many blocks as fit, a multiple of 16, and ends with its run.
+// Ring:     slots have packed_chunk_bytes(). A chunk is as many blocks as fit, 16, 32 .. or fewer, and ends with its
+//           run.
 // Kinds:    a warp chooses the code of each block again, by a jump that all its lanes take. So nothing is unrolled over
 //           the slice, and activations lie in shared memory, of each warp [row][group of 32 inputs][q][step] as rows 8
 //           to 15 do elsewhere, then the sums of each 16 inputs, [16 inputs][8 rows] float32.
@@ -74,7 +75,7 @@ static_assert(offsetof(PackedHeader, scales) == 8 && offsetof(PackedHeader, flag
 template <int NT, class Args>
 class CopyRing<QuantType::packed, NT, Args> {
 public:
-    static constexpr int kWarps = kPackedWarps;
+    static constexpr int kWarps = kPackedWarps, kSlotBytes = packed_chunk_bytes(kLittleShared);
 
     __device__ static void start(const Args& args, char* shared) {
         const CopyRing ring(args, shared);
@@ -184,9 +185,7 @@ private:
     }
     __device__ std::uint32_t full(int slot) const { return shared_ + slot * 16; }
     __device__ std::uint32_t empty(int slot) const { return shared_ + slot * 16 + 8; }
-    __device__ std::uint32_t slot_address(int slot) const {
-        return shared_ + kGemvHeaderBytes + slot * kPackedSlotBytes;
-    }
+    __device__ std::uint32_t slot_address(int slot) const { return shared_ + kGemvHeaderBytes + slot * kSlotBytes; }
     __device__ std::uint32_t parked(int warp) const { return shared_ + kRingStatesAt + warp * 8; }
 
     const Args& args_;

@@ -6,7 +6,6 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr int kPackedSlotBytes = kPackedChunkBytes;
 static_assert(kPackedWarps == gemv_warps(QuantType::packed));
 inline constexpr int kPackedRows = 8;  // of a launch, at most
 inline constexpr int kPackedSlice = kSplitInputs / kPackedWarps;

@@ -88,9 +88,14 @@ constexpr int scale_bytes(PanelScales scales) {
 }
 constexpr bool of_groups(PanelScales scales) { return scales <= PanelScales::f32_pair; }
 
-// Blocks of a panel that a kernel copies at once: at most so many bytes, and a multiple of its warps.
-inline constexpr int kPackedChunkBytes = 40 * 1024;
+// Blocks of a panel that a kernel copies at once: at most so many bytes, by whether shared memory is little (gemv.h),
+// and a multiple of its warps if there are as many.
+constexpr int packed_chunk_bytes(bool little_shared) { return (little_shared ? 10 : 40) * 1024; }
 inline constexpr int kPackedWarps = 16;
+constexpr int packed_chunk_blocks(int block_bytes, bool little_shared) {
+    const int blocks = packed_chunk_bytes(little_shared) / block_bytes;
+    return blocks < kPackedWarps ? blocks : blocks / kPackedWarps * kPackedWarps;
+}
 
 // Blocks [first, end) of a panel. 16 bytes, which a thread reads at once.
 struct PackedRun {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "kernels/cuda/decode/gemv.h"
 #include "kernels/quant/f16.h"
 
 namespace foresay::kernels::cuda {
@@ -410,7 +411,7 @@ std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, 
             run->kind = *kind;
             run->apart = apart;
             run->lines = static_cast<std::uint8_t>(packed_block_bytes(*kind, header.scales, apart) / 64);
-            run->chunk = static_cast<std::uint8_t>(kPackedChunkBytes / run->bytes() / kPackedWarps * kPackedWarps);
+            run->chunk = static_cast<std::uint8_t>(packed_chunk_blocks(run->bytes(), gemv_scratch().little_shared));
             run->offset = offset;
             run->zero = layout.centred ? static_cast<float>(1 << (code_bits(*kind) - 1)) : 0.0f;
         }

@@ -320,7 +320,10 @@ void fill_packed_part(std::span<const PackSource> matrices, RowOrder order, std:
     }
 }
 
-bool stays_packed(const TensorView& view) { return view.packing != nullptr && devices_keep_packed(*view.packing); }
+// Devices with little shared memory, where a launch would take two rows, keep the plain types.
+bool stays_packed(const TensorView& view) {
+    return view.packing != nullptr && devices_keep_packed(*view.packing) && !gemv_scratch().little_shared;
+}
 
 // Neighbouring matrices of a stack that become one part.
 struct Group {
