@@ -1,4 +1,8 @@
 // How the server is: for orchestrators, Prometheus, and those who write clients.
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "server/api/openai.h"
 
 namespace foresay::server {
@@ -37,7 +41,7 @@ void metrics(Call& call) {
     call.exchange->send(std::move(response));
 }
 
-void openapi(Call& call) {
+std::string openapi_text(const Call& call) {
     Json paths = Json::object();
     for (const Route& route : call.routes) {
         std::string path(route.path);
@@ -64,11 +68,27 @@ void openapi(Call& call) {
         paths.set(path, std::move(methods));
     }
     const Json bearer = Json::object({{"type", "http"}, {"scheme", "bearer"}});
-    call.send(Json::object({{"openapi", "3.1.0"},
-                            {"info", Json::object({{"title", "foresay"}, {"version", call.version}})},
-                            {"components", Json::object({{"securitySchemes", Json::object({{"key", bearer}})}})},
-                            {"security", Json::list({Json::object({{"key", Json::list()}})})},
-                            {"paths", std::move(paths)}}));
+    return Json::object({{"openapi", "3.1.0"},
+                         {"info", Json::object({{"title", "foresay"}, {"version", call.version}})},
+                         {"components", Json::object({{"securitySchemes", Json::object({{"key", bearer}})}})},
+                         {"security", Json::list({Json::object({{"key", Json::list()}})})},
+                         {"paths", std::move(paths)}})
+        .dump();
+}
+
+// Made once: it is long, and a stranger may ask for it often. The list of routes is that of all_routes(), with the page
+// or without.
+void openapi(Call& call) {
+    static std::mutex mutex;
+    static std::map<std::pair<std::string, std::size_t>, std::string> made;
+    HttpResponse response;
+    {
+        const std::lock_guard lock(mutex);
+        std::string& text = made[{call.version, call.routes.size()}];
+        if (text.empty()) text = openapi_text(call);
+        response.body = text;
+    }
+    call.exchange->send(std::move(response));
 }
 
 }  // namespace
