@@ -102,7 +102,7 @@ FORESAY_HOST_DEVICE constexpr BlockFormat block_format(QuantType quant_type) {
             return {64, 4096, 0, 4096};
         case QuantType::f32:
             return {64, 8192, 0, 8192};
-        case QuantType::packed:  // becomes another type on its way to the device
+        case QuantType::packed:  // blocks have the bytes of their run (packed_format.h)
             break;
     }
     return {};

@@ -49,7 +49,8 @@ enum class RowOrder : std::uint8_t {
     interleaved,  // of two matrices of one shape: packed rows 2i and 2i + 1 are row i of the first and of the second
 };
 
-// The type in which a tensor is kept: packed rows become blocks of a plain type.
+// The type in which tables and the matrices of experts are kept, and others where packed rows cannot stay packed
+// (packed_panels.h): packed rows become blocks of a plain type.
 inline QuantType kept_type(const TensorView& view) {
     return view.packing != nullptr ? view.packing->plain : view.quant_type;
 }
