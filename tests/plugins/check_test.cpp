@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "plugins/host/plugin_check.h"
@@ -161,8 +162,22 @@ samplers::Parameters busy(const std::string& name) {
         return {{"tokens", std::vector<std::int64_t>{7, 200}}, {"values", std::vector<double>{2.5, -3.0}}};
     }
     if (name == "penalties") return {{"repeat", 1.3}, {"frequency", 0.2}, {"presence", 0.1}};
-    if (name == "xtc") return {{"probability", 0.5}};
-    return {};
+    static const std::map<std::string, samplers::Parameters> others = {
+        {"xtc", {{"probability", 0.5}}},
+        {"min_length", {{"tokens", std::int64_t{12}}}},
+        {"no_repeat_ngram", {{"size", std::int64_t{2}}}},
+        {"dry", {{"multiplier", 0.8}, {"allowed_length", std::int64_t{1}}}},
+        {"top_n_sigma", {{"n", 1.0}}},
+        {"typical", {{"p", 0.9}}},
+        {"tfs", {{"z", 0.9}}},
+        {"top_a", {{"a", 0.2}}},
+        {"epsilon_cutoff", {{"epsilon", 0.01}}},
+        {"eta_cutoff", {{"eta", 0.01}}},
+        {"dynatemp", {{"min", 0.5}, {"max", 1.5}}},
+        {"smoothing", {{"factor", 0.3}, {"curve", 2.0}}},
+        {"skew", {{"skew", 0.3}}}};
+    const auto found = others.find(name);
+    return found != others.end() ? found->second : samplers::Parameters{};
 }
 
 TEST(PluginCheck, PassesTheBuiltInSamplers) {

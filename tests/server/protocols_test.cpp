@@ -326,16 +326,6 @@ TEST(Llama, TakesTheSamplersOfItsClients) {
     }
     EXPECT_NE(text(R"(,"dynatemp_range":0.8)"), plain);
     EXPECT_NE(text(R"(,"no_repeat_ngram_size":1)"), plain);
-    const auto next = [&](const std::string& more) {
-        const std::string count = "one two three four five one two three four five one two three four";
-        return parse_json(client
-                              .post("/completion",
-                                    R"({"prompt":")" + count + R"(","n_predict":1,"temperature":0)" + more + "}")
-                              .body)
-            .text("content");
-    };
-    EXPECT_EQ(next(""), " five");
-    EXPECT_NE(next(R"(,"dry_multiplier":50)"), " five");
     EXPECT_EQ(text(R"(,"top_n_sigma":0.0001)"), text(R"(,"top_k":1)"));
 }
 
