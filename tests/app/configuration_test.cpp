@@ -102,6 +102,7 @@ protected:
     ConfigValue sample(const KeySpec& spec) const {
         if (spec.key == "sampling.chain") return std::vector<std::string>{"top_k"};
         if (spec.key == "runtime.device") return std::string("cpu");
+        if (spec.key == "sampling.preset") return std::string("exact");
         if (spec.paths) return std::vector<std::string>{(folder_ / "words").string()};
         switch (spec.type) {
             case ValueType::boolean:
