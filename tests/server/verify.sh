@@ -4,7 +4,7 @@
 # another drafter or not at all, and does not use its cache.
 set -e
 folder=$(mktemp -d)
-trap 'kill $first $second 2> /dev/null; rm -rf "$folder"' EXIT
+trap 'kill $first $second 2> /dev/null || true; rm -rf "$folder"' EXIT
 serve() {  # NAME OPTIONS
     name=$1
     shift
