@@ -43,7 +43,7 @@ struct ModelChange {
     std::optional<std::filesystem::path> draft;            // an empty path: no draft; none: as configured, or found
     std::optional<std::filesystem::path> prompt_template;  // an empty path: the model's own
     std::int64_t context = 0;                              // tokens; 0: as configured
-    std::string kv_format;                                 // "f16"; empty: as configured
+    std::string kv_format;                                 // "f16", "q8", "q6", "q4"; empty: as configured
 };
 
 // Opens models for a server: the program implements it.
@@ -54,6 +54,8 @@ public:
     // Checks all that it can, then calls `release`, which destroys what uses the engine, and only then changes it. On
     // error the engine is as before, or, where there was none, there is none.
     virtual void load(const ModelChange& change, const std::function<void()>& release) = 0;
+    // Nothing uses the engine yet, as what load() loaded cannot be served: what was there before it comes back.
+    virtual void go_back() = 0;
     // What uses the engine is destroyed already.
     virtual void unload() = 0;
     // Valid until the next load() or unload(). Null: no model is loaded.

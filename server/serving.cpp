@@ -23,13 +23,20 @@ std::unique_ptr<Backend> make_backend(const engine::Engine& engine, const Servin
 
 Serving::Serving(ServingOptions options) : options_(std::move(options)), keys_(options_.keys, options_.complain) {
     if (!options_.models.empty()) folder_ = std::make_unique<ModelsFolder>(options_.models);
+    changing_ = options_.store != nullptr;
     service_ = std::make_unique<Service>(keys_, options_.service);
     service_->manage(*this);
     http_ = std::make_unique<HttpServer>(options_.addresses, options_.limits, options_.service.version, *service_);
     service_->watch(*http_);
 }
 
-void Serving::load(const engine::Engine& engine) { serve(engine, options_.name); }
+std::shared_ptr<const Loaded> Serving::load(const engine::Engine& engine) {
+    serve(engine, options_.name);
+    std::shared_ptr<const Loaded> loaded = service_->loaded();
+    const std::lock_guard lock(mutex_);
+    changing_ = false;
+    return loaded;
+}
 
 void Serving::serve(const engine::Engine& engine, std::string name) {
     auto loaded = std::make_shared<Loaded>(engine, std::move(name), options_.aliases, make_backend(engine, options_));
@@ -130,8 +137,14 @@ void Serving::change(ModelChange change, Report report) {
             const auto restore = [&](const std::string& name) {
                 if (released && options_.store->engine() != nullptr) serve(*options_.store->engine(), name);
             };
+            const auto check_ending = [this] {
+                const std::lock_guard lock(mutex_);
+                if (ending_) throw stopping();
+            };
+            check_ending();
             try {
                 options_.store->load(change, [&] {
+                    check_ending();
                     if (told.began) told.began();
                     release();
                     released = true;
@@ -140,7 +153,13 @@ void Serving::change(ModelChange change, Report report) {
                 restore(before);
                 throw;
             }
-            restore(change.name.empty() ? before : change.name);
+            try {
+                restore(change.name.empty() ? before : change.name);
+            } catch (...) {
+                options_.store->go_back();
+                restore(before);
+                throw;
+            }
         },
         std::move(report));
 }

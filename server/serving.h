@@ -48,8 +48,9 @@ public:
     Serving(const engine::Engine& engine, ServingOptions options) : Serving(std::move(options)) { load(engine); }
     ~Serving() override;
 
-    // Any thread, once, also while run() runs. The engine outlives this; with a store, it is the store's.
-    void load(const engine::Engine& engine);
+    // Any thread, once, also while run() runs. The engine outlives this; with a store, it is the store's, and no other
+    // model can be loaded before this has returned. As long as what it returns is kept, the model stays.
+    std::shared_ptr<const Loaded> load(const engine::Engine& engine);
 
     void run();
     void drain();
@@ -77,8 +78,8 @@ private:
     std::unique_ptr<ModelsFolder> folder_;
     std::unique_ptr<Service> service_;
     std::unique_ptr<HttpServer> http_;
-    std::mutex mutex_;  // of the next two
-    bool changing_ = false, ending_ = false;
+    std::mutex mutex_;                        // of the next two
+    bool changing_ = false, ending_ = false;  // changing_: also until the first model is there
     std::thread changer_;
     std::string name_;  // of the last model that was loaded; of the changer's thread
 };

@@ -43,12 +43,18 @@ public:
 
     void load(const server::ModelChange& change, const std::function<void()>& release) override {
         Configuration next = configuration(change);
+        before_.reset();
         if (engine_) {
+            before_ = engine_->configuration();
             for (const std::string& note : engine_->reload(next, release)) spdlog::info("{}", note);
             return;
         }
         release();
         engine_.emplace(std::move(next), options_, needs_);
+    }
+    void go_back() override {
+        if (!before_) return unload();
+        for (const std::string& note : engine_->reload(*before_, [] {})) spdlog::info("{}", note);
     }
     void unload() override { engine_.reset(); }
     const engine::Engine* engine() const override { return engine_ ? &*engine_ : nullptr; }
@@ -74,6 +80,8 @@ private:
         }
         if (change.draft) say("draft.model", *change.draft);
         if (change.prompt_template) say("chat.template", *change.prompt_template);
+        if (change.prompt_template && !change.prompt_template->empty())
+            say("chat.style", "auto");  // it replaces a style
         if (change.context > 0) text += "target.context = " + std::to_string(change.context) + "\n";
         if (!change.kv_format.empty()) say("runtime.kv_cache", change.kv_format);
         Configuration next = change.model.empty() ? engine_->configuration() : Configuration(options);
@@ -84,6 +92,7 @@ private:
     Options options_;
     EngineNeeds needs_;
     std::optional<OpenedEngine> engine_;
+    std::optional<Configuration> before_;  // of the model before the last load()
 };
 
 class Serve : public Command {
@@ -224,9 +233,11 @@ public:
         sigemptyset(&signals);
         for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
         pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-        serving->load(engine);
-        say("model " + serving->model().name() + ", " + std::to_string(serving->model().context_length()) +
-            " tokens of context, " + serving->model().fingerprint() + "\n");
+        {
+            const std::shared_ptr<const server::Loaded> loaded = serving->load(engine);
+            say("model " + loaded->model.name() + ", " + std::to_string(loaded->model.context_length()) +
+                " tokens of context, " + loaded->model.fingerprint() + "\n");
+        }
         waiting = true;
         wait(signals, *serving, ended);
         network.join();

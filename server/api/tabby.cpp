@@ -24,8 +24,8 @@ const Shape& load_shape() {
          {.name = "cache_size", .kinds = kInteger, .doc = "The same.", .least = 1, .most = 1e9},
          {.name = "cache_mode",
           .kinds = kString,
-          .doc = "How the KV cache stores keys and values: FP16, or Q8.",
-          .choices = {"FP16", "Q8", "fp16", "q8"}},
+          .doc = "How the KV cache stores keys and values: FP16, Q8, Q6 or Q4.",
+          .choices = {"FP16", "Q8", "Q6", "Q4", "fp16", "q8", "q6", "q4"}},
          {.name = "prompt_template", .kinds = kString, .doc = "A name of /v1/templates."},
          {.name = "draft_model", .kinds = kObject, .doc = "The draft model.", .shape = &draft_shape()}}};
     return shape;
@@ -172,7 +172,7 @@ void load(ManageCall& call) {
         if (body.has(name)) change.context = static_cast<std::int64_t>(body[name].number());
     }
     const std::string& mode = body.text("cache_mode");
-    if (!mode.empty()) change.kv_format = mode == "Q8" || mode == "q8" ? "q8_0" : "f16";
+    if (!mode.empty()) change.kv_format = mode.size() == 2 ? "q" + mode.substr(1) : "f16";
     call.models.change(std::move(change), tell_progress(call));
 }
 

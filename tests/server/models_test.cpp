@@ -27,14 +27,19 @@ class Store final : public server::ModelStore {
 public:
     const engine::Engine& open(const fs::path& file) {
         file_ = file;
-        engine_ = engine::Engine::open(engine::load_config(file), options());
+        config_ = engine::load_config(file);
+        engine_ = engine::Engine::open(config_, options());
         return *engine_;
     }
+    bool keeps_style = false;  // of a configuration, beside a template
+
     void load(const server::ModelChange& change, const std::function<void()>& release) override {
         std::vector<std::string> settings;
         if (change.context > 0) settings.push_back("target.context=" + std::to_string(change.context));
         if (change.prompt_template) settings.push_back("chat.template=\"" + change.prompt_template->string() + "\"");
-        if (change.prompt_template) settings.emplace_back("chat.style=\"auto\"");
+        if (change.prompt_template && !keeps_style) settings.emplace_back("chat.style=\"auto\"");
+        if (!change.kv_format.empty()) settings.push_back("runtime.kv_cache=\"" + change.kv_format + "\"");
+        before_ = engine_ ? std::optional(config_) : std::nullopt;
         const fs::path file = change.model.empty() ? file_ : change.model;
         const core::Config config = engine::load_config(file, settings);
         if (engine_) {
@@ -44,6 +49,12 @@ public:
             engine_ = engine::Engine::open(config, options());
         }
         file_ = file;
+        config_ = config;
+    }
+    void go_back() override {
+        if (!before_) return unload();
+        engine_->reload(*before_, [] {});
+        config_ = *before_;
     }
     void unload() override { engine_.reset(); }
     const engine::Engine* engine() const override { return engine_ ? &*engine_ : nullptr; }
@@ -56,6 +67,8 @@ private:
         return options;
     }
     fs::path file_;
+    core::Config config_;
+    std::optional<core::Config> before_;
     std::optional<engine::Engine> engine_;
 };
 
@@ -177,6 +190,29 @@ TEST_F(Models, WhatCannotBeLoadedLeavesTheModelThatIsThere) {
     EXPECT_EQ(load(R"({"model_name":"one","max_seq_len":99999999})").status, 400);
     EXPECT_EQ(text(), before);
     EXPECT_EQ(parse_json(ask("GET", "/v1/model").body).text("id"), "one");
+}
+
+// The new model is there when it turns out that its template does not go with its style.
+TEST_F(Models, WhatCannotBeServedGivesTheModelBack) {
+    const std::string before = text();
+    std::ofstream(folder_ / "models" / "styled.toml") << "extends = \"" FORESAY_SOURCE_DIR
+                                                         "/configs/python-coder.toml\"\n[chat]\nstyle = \"chatml\"\n"
+                                                         "[target]\ncontext = 320\n";
+    store_.keeps_style = true;
+    const Reply reply = load(R"({"model_name":"styled","prompt_template":"loud"})");
+    EXPECT_THAT(reply.body, HasSubstr("chat.style"));
+    EXPECT_EQ(text(), before);
+    EXPECT_EQ(parse_json(ask("GET", "/v1/model").body)["parameters"]["max_seq_len"].integer(), 512);
+}
+
+TEST_F(Models, TheCacheHasTheFormatThatIsAskedFor) {
+    for (const char* mode : {"Q8", "q6", "Q4", "FP16"}) {
+        const Reply reply = load(std::string(R"({"model_name":"one","cache_mode":")") + mode + "\"}");
+        EXPECT_EQ(reply.status, 200) << mode << reply.body;
+        EXPECT_THAT(reply.body, HasSubstr("finished")) << mode;
+        EXPECT_THAT(text(), Not(HasSubstr("status"))) << mode;
+    }
+    EXPECT_EQ(load(R"({"model_name":"one","cache_mode":"Q5"})").status, 400);
 }
 
 // Answers go on, those that come meanwhile are told to come again, and another change has to wait.
