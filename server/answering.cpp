@@ -113,7 +113,6 @@ void Answering::start() {
         throw ApiError(Problem::permission, "a priority above 0 needs a key with the rights of an admin",
                        "admin_key_required", "foresay.priority");
     context_.metrics.count_prompt(facts.prompt_tokens);
-    if (context_.lease != nullptr) context_.lease->charge(facts.prompt_tokens);
 
     speculative::SpeculationOptions speculation = model.engine().speculation();
     if (request_.draft && *request_.draft == 0) {
@@ -174,6 +173,8 @@ void Answering::start() {
         cancel_all();
         throw;
     }
+    // Now that nothing refuses it any more.
+    if (context_.lease != nullptr) context_.lease->charge(facts.prompt_tokens);
     writer_->begin(std::move(facts), lanes_.size());
     const std::weak_ptr<Answering> weak = self;
     writer_->exchange()->on_pressure([weak](bool pressed) {

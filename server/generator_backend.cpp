@@ -184,7 +184,11 @@ Ticket GeneratorBackend::submit(BackendRequest request, std::shared_ptr<TokenSin
             throw busy;
         }
         job->ticket = state_->next++;
-        state_->waiting.push_back(job);
+        // Before the first of lower priority.
+        const auto place = std::find_if(state_->waiting.begin(), state_->waiting.end(), [&](const auto& other) {
+            return other->request.priority < job->request.priority;
+        });
+        state_->waiting.insert(place, job);
     }
     state_->wake.notify_all();
     return job->ticket;
