@@ -459,8 +459,14 @@ void ChainStages::forced(std::vector<std::int32_t>& tokens) const {
         // It only guides a draft, so a failure here costs nothing but time.
         if (!entry.stage->forced(entry.state.get(), context_for(entry, Phase::decide), bytes).empty()) continue;
         if (bytes.empty()) continue;
-        const std::string text(bytes);
-        std::optional<std::vector<std::int32_t>> found = vocabulary_->tokens(text);
+        constexpr std::size_t kMost = 256;  // longer than any draft
+        const std::string text(bytes.substr(0, kMost));
+        std::optional<std::vector<std::int32_t>> found;
+        try {
+            found = vocabulary_->tokens(text);
+        } catch (const Error&) {  // a text that takes the tokenizer too long
+            return;
+        }
         if (!found) return;
         // A tokenizer may add a blank, or not take bytes that are no characters: only tokens that spell the text count.
         std::size_t spelt = 0;

@@ -160,7 +160,7 @@ private:
         const bool drafts = s_.parts.speculation.mode != core::SpeculationMode::off;
         s_.prediction.predict(s_.sequence.tokens(), drafts ? request_.prediction : std::span<const std::int32_t>{},
                               static_cast<std::size_t>(room));
-        if (s_.prediction.active()) s_.warm_up();  // where nothing has drafted before
+        if (s_.prediction.active() || s_.parts.chain->forces()) s_.warm_up();  // where nothing has drafted before
         s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
         s_.controller.begin();
         if (drafts) {

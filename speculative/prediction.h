@@ -5,7 +5,8 @@
 // does not come again. What follows in the text itself is another lookup's to propose.
 //
 // Threads:  one caller at a time.
-// Cost:     predict() allocates; a token costs what it costs the lookup.
+// Cost:     predict() allocates; a token costs what it costs the lookup, and a proposal from elsewhere in the
+//           text a search of the prediction.
 // Errors:   none.
 #pragma once
 

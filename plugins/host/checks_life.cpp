@@ -111,6 +111,7 @@ std::string floating_point(const CheckInput& input) {
         subject.walk(input.seed, kCheckSteps);
     } catch (const Error& error) {
         if (std::string_view(error.what()).find("floating-point") != std::string_view::npos) return error.what();
+        throw;
     }
     return samplers::FloatState() == before ? "" : "it changes how this thread computes with floating-point numbers";
 }

@@ -49,6 +49,7 @@ struct Mirostat1 {
         const auto s = static_cast<float>(tt > 0.0 ? tb / tt : 0.0);
         const float mu = static_cast<float>(2.0 * p_.tau + state.offset);
         const float epsilon = s - 1.0f;
+        if (epsilon == 0.0f) return;  // the formula divides 0 by 0
         // The k whose expected surprise is mu; no bound where the formula has none.
         const float k = power(epsilon * kernels::math::exp(kNatsPerBit * mu) / (1.0f - power(vocabulary_, -epsilon)),
                               1.0f / std::max(s, 1e-6f));

@@ -29,8 +29,11 @@ struct Typical {
         order.resize(candidates.size());
         std::iota(order.begin(), order.end(), 0u);
         const auto oddness = [&](std::uint32_t i) { return std::fabs(-all.log_p[i] - all.entropy); };
-        std::stable_sort(order.begin(), order.end(),
-                         [&](std::uint32_t a, std::uint32_t b) { return oddness(a) < oddness(b); });
+        // Not stable_sort(), which allocates.
+        std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+            const double x = oddness(a), y = oddness(b);
+            return x != y ? x < y : a < b;
+        });
         kept.assign(candidates.size(), false);
         double reached = 0.0;
         for (const std::uint32_t i : order) {
