@@ -226,8 +226,7 @@ std::vector<KeySpec> make_schema() {
          {},
          kv_choices(),
          "type of the KV cache; q8: 8 bits, half the memory and traffic; q6, q4: fewer bits for longer contexts, at "
-         "some "
-         "loss; k=q8,v=q4: keys and values apart",
+         "some loss; k=q8,v=q4: keys and values apart",
          other_kv_spellings()},
         {"runtime.isa",
          ValueType::choice,

@@ -80,6 +80,7 @@ StoredMatrix::Choice IntegerMatrix::choose() const {
     kernels::Packing packing;
     packing.plain = choice.type;
     packing.order = order_by_group();
+    if (!packing.order.empty()) packing.plain = QuantType::f32;  // no other type keeps an order
     std::int32_t last = -1;
     for (std::int64_t begin = 0; begin < cols_; begin += kBlock) {
         const std::int32_t group = group_at(packing.order, begin);
