@@ -14,7 +14,7 @@ ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 
 "$program" serve --listen 127.0.0.1:0 > "$folder/log" 2>&1 &
 server=$!
-until grep -q '^model ' "$folder/log"; do sleep 0.1; done
+until grep -q '^model ' "$folder/log"; do kill -0 $server || { cat "$folder/log" >&2; exit 1; }; sleep 0.1; done
 url=$(sed -n 's/^listening on \(http:[^,]*\).*/\1/p' "$folder/log")
 echo "== foresay serve"
 "$program" bench serve --url "$url" $load
@@ -26,7 +26,7 @@ done
 sleep 1
 before=$(ticks $server)
 sleep 10
-echo "$(($(ticks $server) - before)) ticks of $(getconf CLK_TCK) in a second"
+echo "$(($(ticks $server) - before)) ticks ($(getconf CLK_TCK) make a second)"
 kill $idle 2> /dev/null || true
 idle=
 kill $server
@@ -40,6 +40,6 @@ echo "== bench decode, one text"
 [ -n "$llama" ] || exit 0
 "$llama" -m "$model" --port 18089 -np 16 -c 8192 > "$folder/rival" 2>&1 &
 rival=$!
-until curl -sf http://127.0.0.1:18089/health > /dev/null; do sleep 0.2; done
+until curl -sf http://127.0.0.1:18089/health > /dev/null; do kill -0 $rival; sleep 0.2; done
 echo "== llama-server"
 "$program" bench serve --url http://127.0.0.1:18089 $load

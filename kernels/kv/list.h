@@ -1,6 +1,6 @@
 // kernels/kv/list.h: the types of keys and values, as structs and as a table.
 //
-// A type of 4 to 7 bits has codes as kernels/kv/low_bits.h describes them: four low bits in one plane, the rest (2
+// A type of 4 or 6 bits has codes as kernels/kv/low_bits.h describes them: four low bits in one plane, the rest (2
 // bits) in another. Another layout needs its own loads in kernels/cpu/isa/attend.cpp and kernels/cuda/attention.
 #pragma once
 

@@ -36,7 +36,7 @@ constexpr int kTile = 64;
 // The types of keys and values (kernels/cpu/cpu_memory.h has their layout). keys() widens values d, d + 1, ... of 16
 // keys, kGroup of them, and values() 16 values of a value vector. If kSteps, the caller must still multiply by the step
 // of their position.
-//   columns(n)        elements of a key of n values        record(n)   bytes of a value vector of n, a multiple of 16
+//   column_bytes(n)   bytes of a key of n values           record(n)   bytes of a value vector of n, a multiple of 16
 struct Halves {
     static constexpr bool kSteps = false;
     static constexpr int kGroup = 2;

@@ -5,7 +5,8 @@
 //
 // Threads:  a warp for a head of a row. What other CTAs have written is loaded past L1 (__ldcg). Lane l has values l,
 //           l + 32, ...; rope pairs values of different lanes, hence shared memory and __syncwarp().
-// Codes:    the scale of a head is the largest magnitude of its values, a maximum over the warp.
+// Codes:    the scale of a head is the largest magnitude of its values, a maximum over the warp; below 8 bits the
+//           rotated value of that magnitude, with its sign.
 // Cost:     about a microsecond; heads + 2 * kv_heads warps for each row.
 #pragma once
 

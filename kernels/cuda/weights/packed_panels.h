@@ -29,7 +29,7 @@ struct PackedLayout {
     bool centred = false;  // every zero is the middle of its codes, and is not kept
     PackedHeader header;
     std::vector<PackedSource> groups;  // of a row
-    std::vector<std::uint16_t> order;  // of the inputs, padded to whole fours of 16 bytes; empty: as they come
+    std::vector<std::uint16_t> order;  // of the inputs; empty: as they come
     std::int32_t blocks = 0;           // of a panel
 };
 

@@ -259,13 +259,13 @@ void fill_packed(const TensorView& view, RowTarget target, const PackedLayout& l
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
 }
 
-// Synthetic weights: nothing is copied, so a model of any size is there within seconds.
 // Each matrix gets other numbers, but the same ones in every run of the program that loads in the same order.
 std::uint64_t next_seed() {
     constexpr std::uint64_t kSeedStep = 0x632be59bd9b4e019ull;
     static std::atomic<std::uint64_t> last_seed = 0;
     return last_seed.fetch_add(kSeedStep) + kSeedStep;
 }
+// Synthetic weights: nothing is copied, so a model of any size is there within seconds.
 void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
     const std::uint64_t seed = next_seed();
     const auto words = static_cast<std::int64_t>(part.data.size() / 4);
