@@ -196,7 +196,8 @@ TEST_F(Models, WhatCannotBeLoadedLeavesTheModelThatIsThere) {
 TEST_F(Models, WhatCannotBeServedGivesTheModelBack) {
     const std::string before = text();
     std::ofstream(folder_ / "models" / "styled.toml") << "extends = \"" FORESAY_SOURCE_DIR
-                                                         "/configs/python-coder.toml\"\n[chat]\nstyle = \"chatml\"\n"
+                                                         "/configs/python-coder.toml\"\n[sampling]\nchain = "
+                                                         "[\"top_k\", \"temperature\"]\n[chat]\nstyle = \"chatml\"\n"
                                                          "[target]\ncontext = 320\n";
     store_.keeps_style = true;
     const Reply reply = load(R"({"model_name":"styled","prompt_template":"loud"})");

@@ -118,7 +118,8 @@ TEST(Generator, APredictionIsDraftedFromAndChangesNothing) {
             EXPECT_EQ(found.tokens, expected.tokens);
             const speculative::SourceStatistics& source = found.speculation.sources.back();
             EXPECT_EQ(source.name, "prediction");
-            if (!with_ngram || options.mode == core::SpeculationMode::automatic) {
+            // What pays is measured, so only a fixed draft gives the same numbers on every machine.
+            if (!with_ngram && options.mode == core::SpeculationMode::fixed) {
                 EXPECT_GT(source.accepted, 40);
                 EXPECT_LT(found.speculation.rounds, 60);
             }
