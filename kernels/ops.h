@@ -74,8 +74,10 @@ struct KvShape {
 // Positions per page of the KV cache. A page holds K and V of all layers for this many consecutive positions.
 inline constexpr std::int32_t kPagePositions = 64;
 
-// The element type of the KV cache. q8: int8 codes; each vector of an attention head is scaled by its largest magnitude
-// m, so that x is stored as round(127 x / m) and read as code * m / 127. Half the memory and traffic of f16.
+// The types of keys and of values in the KV cache. Pairs with a name here have one type for both; kv_format()
+// (kernels/kv_format.h) makes the others, of q8, q6 and q4, and takes them apart. q8: int8 codes; each vector of an
+// attention head is scaled by its largest magnitude m, so that x is stored as round(127 x / m) and read as
+// code * m / 127: half the memory and traffic of f16.
 enum class KvFormat : std::uint8_t { f16, q8 };
 
 // ----------------------------------------------------------------------------------------------------------- batch
