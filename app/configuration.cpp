@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -52,11 +50,6 @@ void append_file(std::vector<core::ConfigLayer>& layers, const std::filesystem::
     append(layers, std::move(file));
 }
 
-std::optional<std::string> read_variable(const std::string& name) {
-    const char* value = std::getenv(name.c_str());
-    return value ? std::optional<std::string>(value) : std::nullopt;
-}
-
 std::vector<std::string> whole_environment() {
     std::vector<std::string> all;
     for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
@@ -70,7 +63,7 @@ Configuration::Configuration(const Options& options) {
     need_target_ = options.shape.empty();
     fetch_models_ = options.fetch_models;
     if (!options.config_alone) {
-        for (const auto& path : core::standard_config_files(read_variable)) {
+        for (const auto& path : core::standard_config_files(core::read_variable)) {
             std::error_code ignored;
             if (std::filesystem::exists(path, ignored)) append_file(layers_, path);
         }

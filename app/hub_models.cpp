@@ -2,14 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "app/interrupt.h"
 #include "app/output.h"
 #include "app/transfer_progress.h"
 #include "base/error.h"
+#include "core/config/layers.h"
 #include "hub/cache.h"
 #include "speculative/memory_estimate.h"
 
@@ -27,10 +26,7 @@ std::string files_text(std::size_t count) { return std::to_string(count) + (coun
 }  // namespace
 
 hub::Settings hub_settings() {
-    hub::Settings settings = hub::settings_from([](const std::string& name) {
-        const char* value = std::getenv(name.c_str());
-        return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-    });
+    hub::Settings settings = hub::settings_from(core::read_variable);
     settings.user_agent = "foresay/" FORESAY_VERSION;
     return settings;
 }

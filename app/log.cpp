@@ -12,7 +12,7 @@ namespace foresay::app {
 
 void start_log() {
     const auto log =
-        spdlog::stderr_color_st("foresay", colourful_errors() ? spdlog::color_mode::always : spdlog::color_mode::never);
+        spdlog::stderr_color_mt("foresay", colourful_errors() ? spdlog::color_mode::always : spdlog::color_mode::never);
     log->set_pattern("foresay: %^%l%$: %v");
     spdlog::set_default_logger(log);
     spdlog::set_level(spdlog::level::warn);

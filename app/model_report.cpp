@@ -1,6 +1,7 @@
 #include "app/model_report.h"
 
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -8,6 +9,9 @@
 #include "core/weights/formats/formats.h"
 #include "core/weights/gguf.h"
 #include "core/weights/safetensors.h"
+#include "engine/bandwidth.h"
+#include "kernels/quant/packed_panels.h"
+#include "kernels/split_ops.h"
 #include "speculative/memory_estimate.h"
 
 namespace foresay::app {
@@ -51,6 +55,28 @@ std::string bits(const core::Encoding& one) {
     return text;
 }
 
+// That the layers of a token take as they are placed; 0: not known.
+double predicted_seconds(const ModelReport& report) {
+    double seconds = 0.0;
+    for (const engine::PlacedLayers& part : report.placement) {
+        if (part.count > 0 && part.seconds == 0.0) return 0.0;
+        seconds += part.seconds;
+    }
+    return seconds;
+}
+
+// Bytes per second; 0 where weights are not what takes the time, or there is no memory to measure with.
+double bandwidth_of(kernels::Ops& ops) {
+    constexpr std::int64_t kEnough = std::int64_t{1} << 30;
+    static std::map<std::string, double> measured;
+    const kernels::BackendInfo info = ops.describe();
+    if (info.name == "reference") return 0.0;
+    if (ops.free_memory() < 0 && speculative::available_memory() < kEnough) return 0.0;
+    const auto [found, first] = measured.try_emplace(info.name + " " + info.detail);
+    if (first) found->second = engine::read_bandwidth(ops);
+    return found->second;
+}
+
 }  // namespace
 
 std::string field(const std::string& name, const std::string& value) {
@@ -63,10 +89,31 @@ void describe_weights(core::ModelSource& source, ModelReport& report) {
     report.encodings = core::encodings_of(source);
     const auto all = static_cast<double>(core::parameter_count(source.config()));
     const auto active = static_cast<double>(core::active_parameter_count(source.config()));
-    if (all > 0.0) {
-        report.read_per_token = static_cast<std::int64_t>(static_cast<double>(source.weight_bytes()) * active / all);
-    }
+    report.weight_bytes = source.weight_bytes();
+    report.more_on_a_device = source.expanded_bytes();
+    report.more_unpacked = core::unpacked_bytes(source);
+    if (all > 0.0) report.active = active / all;
     report.quantised_by = source.gguf() != nullptr ? maker_of(*source.gguf()) : maker_of(source.folder());
+}
+
+void expect_speed(kernels::Ops& ops, ModelReport& report) {
+    const bool list = dynamic_cast<kernels::SplitOps*>(&ops) != nullptr;
+    if (!list && ops.free_memory() >= 0) {
+        const bool packed = kernels::keeps_rows_packed(ops);
+        report.on_device = report.weight_bytes + (packed ? report.more_on_a_device : report.more_unpacked);
+    }
+    auto bytes = static_cast<double>(report.read_per_token());
+    double seconds = 0.0;
+    if (list) {
+        seconds = predicted_seconds(report);
+        bytes = 0.0;
+        for (const engine::PlacedLayers& part : report.placement) bytes += static_cast<double>(part.read);
+    } else if (const double bandwidth = bandwidth_of(ops); bandwidth > 0.0) {
+        seconds = bytes / bandwidth;
+    }
+    if (seconds <= 0.0) return;
+    report.read_bandwidth = bytes / seconds;
+    report.tokens_per_second = 1.0 / seconds;
 }
 
 std::string weights_text(const ModelReport& report) {
@@ -84,7 +131,16 @@ std::string weights_text(const ModelReport& report) {
         out += field("in the file, in memory", speculative::format_bytes(stored) + ", " +
                                                    speculative::format_bytes(kept) + " (no number changes)");
     }
-    out += field("read per token", speculative::format_bytes(report.read_per_token));
+    if (report.on_device && *report.on_device != kept) {
+        out += field("on the device", speculative::format_bytes(*report.on_device) + " (no number changes)");
+    }
+    out += field("read per token", speculative::format_bytes(report.read_per_token()));
+    if (report.tokens_per_second > 0.0) {
+        char text[96];
+        std::snprintf(text, sizeof text, "%.*f tokens per second at most: memory is read at %.1f GB/s",
+                      report.tokens_per_second < 10.0 ? 1 : 0, report.tokens_per_second, report.read_bandwidth / 1e9);
+        out += field("expected speed", text);
+    }
     constexpr std::int64_t kPages = 1024 / kernels::kPagePositions;
     std::string cache;
     for (const auto& [format, bytes] : report.cache_page) {
@@ -95,11 +151,32 @@ std::string weights_text(const ModelReport& report) {
     return out;
 }
 
+std::string placement_text(const ModelReport& report) {
+    std::string out;
+    for (const engine::PlacedLayers& part : report.placement) {
+        const std::string layers = part.count == 0   ? "no layers"
+                                   : part.count == 1 ? "layer " + std::to_string(part.first)
+                                                     : "layers " + std::to_string(part.first) + "-" +
+                                                           std::to_string(part.first + part.count - 1);
+        out += field("on " + part.device, layers + ", " + speculative::format_bytes(part.bytes) + " of " +
+                                              speculative::format_bytes(part.memory) + " that are free");
+    }
+    return out;
+}
+
 std::string to_json(const ModelReport& report) {
     nlohmann::json object = {{"path", report.path},
                              {"runs", report.problem.empty()},
                              {"backend", report.backend},
                              {"problem", report.problem}};
+    for (const engine::PlacedLayers& part : report.placement) {
+        object["devices"].push_back({{"device", part.device},
+                                     {"first_layer", part.first},
+                                     {"layers", part.count},
+                                     {"bytes", part.bytes},
+                                     {"free_bytes", part.memory},
+                                     {"bytes_per_token", part.read}});
+    }
     if (report.config) {
         const core::ModelConfig& config = *report.config;
         const kernels::ModelShape& shape = config.shape;
@@ -117,7 +194,11 @@ std::string to_json(const ModelReport& report) {
         object["context"] = config.context_length;
         object["notes"] = config.notes;
         object["quantised_by"] = report.quantised_by;
-        object["read_per_token"] = report.read_per_token;
+        object["read_per_token"] = report.read_per_token();
+        const auto or_null = [](bool known, auto value) { return known ? nlohmann::json(value) : nlohmann::json(); };
+        object["device_bytes"] = or_null(report.on_device.has_value(), report.on_device.value_or(0));
+        object["read_bandwidth"] = or_null(report.read_bandwidth > 0.0, report.read_bandwidth);
+        object["expected_tokens_per_second"] = or_null(report.tokens_per_second > 0.0, report.tokens_per_second);
         object["cache_per_position"] = nlohmann::json::object();
         for (const auto& [format, bytes] : report.cache_page) {
             object["cache_per_position"][format] = static_cast<double>(bytes) / kernels::kPagePositions;

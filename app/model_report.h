@@ -1,5 +1,5 @@
 // app/model_report.h: what `foresay inspect` says of one model: how its weights are stored, what they become in memory,
-// and whether the model can run here.
+// how fast it can run here, and why it cannot if it cannot.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/models/encodings.h"
+#include "engine/engine.h"
 
 namespace foresay::app {
 
@@ -16,20 +17,38 @@ struct ModelReport {
     std::string path;
     std::optional<core::ModelConfig> config;  // empty: the file is no model that is understood
     std::vector<core::Encoding> encodings;
-    std::int64_t read_per_token = 0;  // bytes
+    std::int64_t weight_bytes = 0;      // in memory
+    std::int64_t more_on_a_device = 0;  // bytes that weights take there in addition
+    std::int64_t more_unpacked = 0;     // the same on a device that keeps no rows packed
+    double active = 1.0;                // the share of the parameters that a token reads
+    std::optional<std::int64_t>
+        on_device;                   // bytes of the weights on the device that would run it; empty: the host does
+    double read_bandwidth = 0.0;     // of what would run it, bytes per second; 0: not measured
+    double tokens_per_second = 0.0;  // that this bandwidth allows; 0: not known
+
+    // Bytes.
+    std::int64_t read_per_token() const {
+        return static_cast<std::int64_t>(static_cast<double>(on_device.value_or(weight_bytes)) * active);
+    }
     // Formats of the KV cache that keep keys and values alike, and the bytes that each takes for a page of positions.
     std::vector<std::pair<std::string, std::int64_t>> cache_page;
-    std::string quantised_by;  // as the file tells it; empty if it does not
-    std::string backend;       // that would run it
-    std::string problem;       // why it cannot run here; empty: it can
+    std::string quantised_by;                     // as the file tells it; empty if it does not
+    std::string backend;                          // that would run it
+    std::vector<engine::PlacedLayers> placement;  // on a list of devices
+    std::string problem;                          // why it cannot run here; empty: it can
 };
 
 // Reads headers, and of quantised safetensors scales. Throws Error when the model is not understood.
 void describe_weights(core::ModelSource& source, ModelReport& report);
+// Measures how fast the backend reads memory, a quarter of a second for each of its devices, once in a process: a token
+// cannot be faster than its weights are read. Needs report.placement of a list of devices.
+void expect_speed(kernels::Ops& ops, ModelReport& report);
 
 // One line of name and value, as all of inspect's.
 std::string field(const std::string& name, const std::string& value);
 
+// Which layers are on which device; empty where there is one device.
+std::string placement_text(const ModelReport& report);
 std::string weights_text(const ModelReport& report);
 // One object.
 std::string to_json(const ModelReport& report);

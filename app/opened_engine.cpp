@@ -27,6 +27,7 @@ public:
         switch (kind) {
             case engine::Notice::plugin_blamed:
             case engine::Notice::unused_part:
+            case engine::Notice::pages:
                 spdlog::warn("{}", sentence);
                 break;
             case engine::Notice::no_device:
@@ -70,6 +71,7 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
     out.fixed_mode = needs.speculating;
     out.decode_rows = needs.decode_rows;
     out.branches = needs.branches;
+    out.sequences = needs.sequences;
     out.default_context = needs.default_context;
     out.random_target = {options.shape, options.quant_type};
     out.inflate_target = {options.inflate, options.quant_type};

@@ -24,6 +24,7 @@ struct EngineNeeds {
     std::int32_t decode_rows = 33;        // rows of one decode, at most
     std::int32_t branches = 0;            // branches that a KV cache holds besides the current one
     std::int32_t default_context = 8192;  // context length unless the configuration sets it or the model's is shorter
+    std::int32_t sequences = 1;           // that make_batch() will be asked for
     bool meter = false;                   // wrap the backend in MeteredOps (bench kernels, chat)
     bool weights = true;                  // false: read only headers and check that everything fits together
     bool plugins = true;  // false: look at plugins without loading them, so that none of their code runs

@@ -118,6 +118,22 @@ void override_key(Options& options, const std::string& name, const std::string& 
     options.overrides.push_back(core::override_layer(key + "=" + value, name));
 }
 
+// --device is in place of both keys, whatever a configuration says.
+void override_device(Options& options, const std::string& devices) {
+    std::vector<std::string> list;
+    for (std::size_t at = 0; at <= devices.size();) {
+        const std::size_t comma = std::min(devices.find(',', at), devices.size());
+        list.push_back(devices.substr(at, comma - at));
+        at = comma + 1;
+    }
+    if (list.size() > 1) {
+        override_key(options, "--device", "runtime.devices", core::to_toml(core::ConfigValue(list)));
+        return;
+    }
+    override_key(options, "--device", "runtime.device", quoted(devices));
+    options.overrides.back().text += "\nruntime.devices = []";
+}
+
 void add_common_options(OptionParser& parser, Options& options) {
     parser.common(true);
     const auto take_sets = [&options](const std::vector<std::string>& assignments) {
@@ -144,8 +160,11 @@ void add_common_options(OptionParser& parser, Options& options) {
                           {.value = "N", .doc = "context length, in tokens", .least = kAnyInteger});
     integer_key(parser, options, "--threads", "runtime.threads",
                 {.value = "N", .doc = "number of compute threads", .least = kAnyInteger});
-    text_key(parser, options, "--device", "runtime.device",
-             {.value = "DEVICE", .doc = "where to run: auto, cpu or cuda[:N]", .words = {"auto", "cpu", "cuda"}});
+    const auto take_device = [&options](const std::string& value) { override_device(options, value); };
+    parser.option("--device", take_device,
+                  {.value = "DEVICE",
+                   .doc = "where to run: auto, cpu or cuda[:N]; or several, with some layers each: cuda:0,cpu",
+                   .words = {"auto", "cpu", "cuda"}});
     text_key(parser, options, "--kv-cache", "runtime.kv_cache",
              {.value = "TYPE",
               .doc = "store the KV cache as f16, q8, q6 or q4; keys and values apart: k=q8,v=q4",
@@ -204,6 +223,7 @@ void add_grammar_options(OptionParser& parser, Options& options) {
         const auto take = [&options, name, language, what](const std::string& file) {
             override_key(options, name, "sampling.grammar.language", quoted(language));
             override_key(options, name, "sampling.grammar.text", quoted(read_file(file, what)));
+            override_key(options, name, "sampling.grammar.file", quoted(""));
             options.prepend_grammar = true;
         };
         parser.option(name, take, {.value = "FILE", .doc = doc, .hint = ValueHint::file});

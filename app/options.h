@@ -53,5 +53,7 @@ void add_json_flag(OptionParser& parser, bool& json);
 
 // Overrides a configuration key on behalf of the option `name`. `value` is TOML.
 void override_key(Options& options, const std::string& name, const std::string& key, const std::string& value);
+// The same for --device: one device, or several with commas between them.
+void override_device(Options& options, const std::string& devices);
 
 }  // namespace foresay::app

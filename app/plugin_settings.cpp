@@ -17,7 +17,11 @@ std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
         out += "{name = " + core::to_toml(core::ConfigValue(plugin.name));
         if (!plugin.sampler.empty()) out += ", sampler = " + core::to_toml(core::ConfigValue(plugin.sampler));
         if (!plugin.path.empty()) out += ", path = " + core::to_toml(core::ConfigValue(plugin.path.string()));
-        if (!plugin.on_error.origin.is_default()) out += ", on_error = " + core::to_toml(plugin.on_error.value);
+        for (std::size_t i = 0; i < core::plugin_keys().size(); ++i) {
+            const core::Setting& setting = *plugin.settings()[i];
+            if (!setting.origin.is_default())
+                out += ", " + core::plugin_keys()[i].key + " = " + core::to_toml(setting.value);
+        }
         std::string options;
         for (const auto& [key, setting] : plugin.options) {
             options += (options.empty() ? "" : ", ") + core::to_toml(core::ConfigValue(key)) + " = " +

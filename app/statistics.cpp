@@ -48,7 +48,8 @@ ordered_json speculation(const speculative::GenerateResult& result) {
 }  // namespace
 
 std::string completion_json(const speculative::GenerateResult& result, std::uint64_t seed, std::uint64_t branch,
-                            double load_ms, const std::string& inflated, const std::string* reasoning) {
+                            double load_ms, const std::string& inflated, const std::string* reasoning,
+                            const std::string& unfinished) {
     ordered_json out;
     if (!inflated.empty()) out["inflated"] = inflated;
     out["text"] = result.text;
@@ -57,6 +58,7 @@ std::string completion_json(const speculative::GenerateResult& result, std::uint
     out["prompt_tokens"] = result.prompt_tokens;
     out["completion_tokens"] = result.tokens.size();
     out["finish_reason"] = std::string(speculative::name(result.finish));
+    if (!unfinished.empty()) out["unfinished"] = unfinished;
     out["seed"] = seed;
     out["branch"] = branch;
     out["timings"] = {{"load_ms", load_ms},
@@ -66,6 +68,45 @@ std::string completion_json(const speculative::GenerateResult& result, std::uint
                       {"decode_tokens_per_second", result.decode_tokens_per_second}};
     out["speculation"] = speculation(result);
     return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string stage_text(const samplers::StageReport& report) {
+    const auto per_token = [&](double ms) {
+        return ms / static_cast<double>(std::max<std::int64_t>(report.tokens, 1));
+    };
+    std::string out = text("%lld %s, %.3f ms per token", static_cast<long long>(report.calls),
+                           report.calls == 1 ? "call" : "calls", per_token(report.total_ms));
+    if (report.draft_calls > 0) {
+        out += text(", %lld for drafts, %.3f ms per token", static_cast<long long>(report.draft_calls),
+                    per_token(report.draft_ms));
+    }
+    out += report.failures == 0   ? std::string(", no failures")
+           : report.failures == 1 ? std::string(", 1 failure")
+                                  : text(", %lld failures", static_cast<long long>(report.failures));
+    return report.hidden ? out + ", hidden from drafts" : out;
+}
+
+std::string stage_cost(const samplers::StageReport& report, double token_ms) {
+    constexpr double kMuch = 0.05;
+    if (report.tokens == 0 || token_ms <= 0.0) return {};
+    const auto tokens = static_cast<double>(report.tokens);
+    const double sampling = report.total_ms / tokens, drafts = report.draft_ms / tokens;
+    if (sampling + drafts <= kMuch * token_ms) return {};
+    std::string out = "Sampler '" + report.stage + "' " +
+                      text("takes %.2f of the %.2f ms of a token (%.0f %%)", sampling + drafts, token_ms,
+                           100.0 * (sampling + drafts) / token_ms);
+    if (report.draft_calls > 0) out += text(", %.2f of them for drafts", drafts);
+    return out + ".";
+}
+
+std::string unfinished_text(const std::string& unfinished, std::size_t tokens, std::int64_t max_tokens,
+                            std::string_view raised_by) {
+    if (unfinished.empty()) return {};
+    const std::string what = "the answer ends before the grammar of sampler '" + unfinished + "' does: ";
+    if (max_tokens > 0 && static_cast<std::int64_t>(tokens) >= max_tokens)
+        return what + "it has the " + std::to_string(max_tokens) + " tokens that it may have; " +
+               std::string(raised_by) + " allows more";
+    return what + "the context is full; target.context makes it longer";
 }
 
 std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,

@@ -28,7 +28,7 @@ add_custom_target(foresay_documents ${all} DEPENDS ${documents}/foresay.1 ${docu
 # ---- runtime
 set(data ${CMAKE_INSTALL_DATADIR})
 install(TARGETS foresay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
-install(TARGETS wordlist LIBRARY DESTINATION lib/foresay/plugins COMPONENT runtime)
+install(TARGETS wordlist indent budget LIBRARY DESTINATION lib/foresay/plugins COMPONENT runtime)
 install(DIRECTORY configs models DESTINATION ${data}/foresay COMPONENT runtime)
 install(FILES ${documents}/foresay.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
 install(FILES ${documents}/foresay.bash DESTINATION ${data}/bash-completion/completions RENAME foresay COMPONENT

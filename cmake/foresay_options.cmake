@@ -76,6 +76,16 @@ function(foresay_absent_cuda_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARGN};cuda" SKIP_REGULAR_EXPRESSION "not run on CUDA: [^\n]*")
 endfunction()
 
+# foresay_without_cublaslt(NAME): NAME_cuda once more as NAME_no_cublaslt, as on a machine without that library.
+function(foresay_without_cublaslt name)
+  if(FORESAY_HAVE_CUDA)
+    add_test(NAME ${name}_no_cublaslt COMMAND ${name} --gtest_filter=*cuda*)
+    set_tests_properties(${name}_no_cublaslt PROPERTIES LABELS "unit;cuda" TIMEOUT 600 RUN_SERIAL ON
+      SKIP_REGULAR_EXPRESSION "not run on CUDA: [^\n]*"
+      ENVIRONMENT "FORESAY_TEST_BACKEND=cuda;FORESAY_NO_CUBLASLT=1")
+  endif()
+endfunction()
+
 # The precompiled headers of all tests: a target of its own, because each test would compile them again.
 function(foresay_test_headers)
   if(TARGET foresay_test_headers)
@@ -112,6 +122,9 @@ function(foresay_test name)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
+  endif()
+  if(FORESAY_SANITIZER)
+    math(EXPR ARG_TIMEOUT "6 * ${ARG_TIMEOUT}")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if(ARG_CUDA STREQUAL program)

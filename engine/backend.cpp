@@ -2,7 +2,10 @@
 
 #include <fstream>
 #include <system_error>
+#include <utility>
 #include <vector>
+
+#include "kernels/split_ops.h"
 
 namespace foresay::engine {
 
@@ -10,6 +13,8 @@ namespace fs = std::filesystem;
 
 BackendChoice choose_backend(const core::Config& config) {
     BackendChoice choice;
+    choice.list = !config.devices.empty();
+    if (choice.list) return choice;
     choice.cuda = config.device.starts_with("cuda");
     if (config.device.starts_with("cuda:")) choice.device = std::stoi(config.device.substr(5));
     if (config.device == "auto") {
@@ -21,6 +26,16 @@ BackendChoice choose_backend(const core::Config& config) {
 }
 
 std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice) {
+    if (choice.list) {
+        std::vector<std::shared_ptr<kernels::Ops>> devices;
+        for (const std::string& name : config.devices) {
+            core::Config one = config;
+            one.device = name;
+            one.devices.clear();
+            devices.push_back(open_backend(one, choose_backend(one)));
+        }
+        return std::make_unique<kernels::SplitOps>(std::move(devices), config.devices);
+    }
     if (choice.cuda) return kernels::make_cuda_ops({choice.device});
     if (config.device == "reference") return kernels::make_reference_ops();
     return kernels::make_cpu_ops({config.threads, config.isa});

@@ -1,4 +1,5 @@
-// engine/backend.h: opens the backend that `runtime.device` names, and describes it for messages.
+// engine/backend.h: opens the backend that `runtime.device` names, or those of `runtime.devices` as one (kernels::
+// SplitOps), and describes it for messages.
 //
 // Errors:   Error: a device that is missing or cannot be used, an instruction set that is unknown or that the CPU
 //           lacks.
@@ -15,11 +16,12 @@
 namespace foresay::engine {
 
 struct BackendChoice {
+    bool list = false;  // runtime.devices
     bool cuda = false;
     std::int32_t device = 0;    // of cuda
     std::string why_processor;  // why `auto` chose no GPU, in one clause; empty when it was not asked or did
     // The configuration key to blame when the backend does not open.
-    const char* key() const { return cuda ? "runtime.device" : "runtime.isa"; }
+    const char* key() const { return list ? "runtime.devices" : cuda ? "runtime.device" : "runtime.isa"; }
 };
 
 BackendChoice choose_backend(const core::Config& config);

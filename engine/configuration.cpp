@@ -1,8 +1,6 @@
 #include "engine/configuration.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <optional>
 #include <utility>
 
 #include "core/config/layers.h"
@@ -47,11 +45,6 @@ core::StageSchema schema_of(const samplers::StageDescription& description) {
     return schema;
 }
 
-std::optional<std::string> read_variable(const std::string& name) {
-    const char* value = std::getenv(name.c_str());
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
 samplers::StageSpec::OnError on_error(const core::Setting& setting) {
     using OnError = samplers::StageSpec::OnError;
     return std::get<std::string>(setting.value) == "skip" ? OnError::skip : OnError::stop;
@@ -91,8 +84,8 @@ const core::KeySpec* find_key(const std::string& key) {
 core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target, core::FindModel find_model) {
     core::ConfigRequest request;
     request.find_model = std::move(find_model);
-    request.layers = core::with_presets(std::move(layers), core::preset_folders(read_variable), stage_schemas());
     request.stages = stage_schemas();
+    request.layers = core::with_presets(std::move(layers), core::preset_folders(core::read_variable), request.stages);
     request.sources = source_schemas();
     request.need_target = need_target;
     return core::load_config(request);

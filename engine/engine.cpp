@@ -5,11 +5,28 @@
 #include <utility>
 
 #include "base/error.h"
+#include "core/models/layer_split.h"
+#include "core/weights/checksums.h"
+#include "core/weights/mapped_file.h"
 #include "engine/backend.h"
 #include "engine/engine_state.h"
+#include "kernels/kv_names.h"
+#include "kernels/split_ops.h"
 #include "speculative/drafters/drafters.h"
 
 namespace foresay::engine {
+namespace {
+
+// What the files of a model hold.
+std::string contents_of(const std::filesystem::path& model) {
+    std::string text;
+    for (const std::filesystem::path& file : core::model_files(model)) {
+        text += " " + core::xxh128(core::MappedFile(file).bytes());
+    }
+    return text;
+}
+
+}  // namespace
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
@@ -44,7 +61,34 @@ std::int32_t Engine::context_length() const { return state_->context_length; }
 double Engine::load_ms() const { return state_->load_ms; }
 std::optional<kernels::QuantType> Engine::draft_head() const { return draft_head_of(config()); }
 const std::string& Engine::why_no_device() const { return state_->why_no_device; }
-std::string Engine::backend() const { return backend_text(ops()); }
+
+namespace {
+
+// Which layers are where, each device as `text` says it.
+template <class Text>
+std::string placed_text(const std::vector<PlacedLayers>& placement, const kernels::SplitOps& list, const Text& text) {
+    core::LayerSplit split;
+    std::vector<std::string> names;
+    for (std::size_t d = 0; d < placement.size(); ++d) {
+        split.push_back(placement[d].count);
+        names.push_back(text(list.device(d).describe()));
+    }
+    return core::split_text(split, names);
+}
+
+std::string without_threads(kernels::BackendInfo info) {
+    info.detail.resize(std::min(info.detail.size(), info.detail.find(',')));
+    return backend_text(info);
+}
+
+}  // namespace
+
+std::string Engine::backend() const {
+    if (state_->list == nullptr) return backend_text(ops());
+    return placed_text(state_->placement, *state_->list, [](const auto& info) { return backend_text(info); });
+}
+
+const std::vector<PlacedLayers>& Engine::placement() const { return state_->placement; }
 
 const core::Tokenizer& Engine::tokenizer() const {
     if (!has_tokenizer()) throw Error(target().source().path() + " has no tokenizer");
@@ -82,7 +126,7 @@ speculative::Generator Engine::make_generator() const {
                                     .draft_context = {},
                                     .never_proposed = state_->never_proposed};
     if (draft() != nullptr) {
-        parts.draft_context = state_->context_options(std::min(context_length(), draft()->config().context_length));
+        parts.draft_context = state_->context_options(state_->draft_context());
     }
     std::vector<std::unique_ptr<speculative::Drafter>> drafters;
     for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
@@ -98,6 +142,18 @@ speculative::Generator Engine::make_generator(std::vector<std::unique_ptr<specul
     parts.chain = make_chain();
     parts.drafters = std::move(drafters);
     parts.make_lookup = state_->lookup();
+    if (draft() != nullptr && has_source("draft")) {
+        // One context's pages for all answers, which share those of the prompt.
+        core::ContextOptions own = state_->context_options(state_->draft_context());
+        own.branches = state_->options.branches;
+        own.decode_rows = state_->options.decode_rows;
+        parts.make_draft = [model = state_->draft, own](std::int32_t sequences) mutable {
+            own.branches = std::max(own.branches, sequences - own.sequences);
+            own.decode_rows = std::max(own.decode_rows, 2 * sequences);
+            return std::make_unique<core::Context>(model, own);
+        };
+        parts.never_proposed = state_->never_proposed;
+    }
     parts.tokenizer = state_->tokenizer.get();
     parts.speculation = speculation();
     return speculative::Generator(std::move(parts));
@@ -138,9 +194,34 @@ ReloadResult Engine::reload(const core::Config& next, const std::function<void()
 }
 
 std::string Engine::instruction_set() const {
-    kernels::BackendInfo info = ops().describe();
-    info.detail.resize(std::min(info.detail.size(), info.detail.find(',')));
-    return backend_text(info);
+    if (state_->list == nullptr) return without_threads(ops().describe());
+    // A device that has all layers computes what it does alone.
+    const auto has_some = [](const PlacedLayers& part) { return part.count > 0; };
+    const bool one = std::ranges::count_if(state_->placement, has_some) == 1;
+    for (std::size_t d = 0; d < state_->placement.size(); ++d) {
+        if (one && has_some(state_->placement[d])) return without_threads(state_->list->device(d).describe());
+    }
+    return placed_text(state_->placement, *state_->list, without_threads);
+}
+
+const std::string& Engine::page_fingerprint() const {
+    std::string& text = state_->fingerprint;
+    if (!text.empty()) return text;
+    text = instruction_set() + ", kv " + kernels::name(config().kv_format) + ", context " +
+           std::to_string(context_length());
+    const SyntheticModel& random = state_->options.random_target;
+    if (state_->loaded_target.empty()) return text += ", random " + random.shape + " " + random.quant_type;
+    return text += ", " + state_->options.inflate_target.shape + contents_of(state_->loaded_target);
+}
+
+const std::string& Engine::draft_page_fingerprint() const {
+    std::string& text = state_->draft_fingerprint;
+    if (!text.empty()) return text;
+    check(draft() != nullptr, "a draft model was loaded");
+    // Its LM head, which may be quantised further, has no part in keys and values.
+    return text = instruction_set() + ", kv " + kernels::name(config().kv_format) + ", context " +
+                  std::to_string(state_->draft_context()) + ", draft " + state_->options.inflate_draft.shape +
+                  contents_of(state_->loaded_draft);
 }
 
 std::string Engine::inflated() const {

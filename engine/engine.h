@@ -33,6 +33,9 @@
 #include "samplers/chain.h"
 #include "speculative/generator.h"
 
+namespace foresay::core {
+class PageStore;
+}
 namespace foresay::speculative {
 class BatchGenerator;
 }
@@ -50,9 +53,11 @@ enum class Notice : std::uint8_t {
     unused_part,    // a part of a model's file that is not used: images, multi-token prediction
     draft_choice,   // which draft draft.model = "auto" has found, or what could be fetched
     draft_skipped,  // a model that it left out, and why
+    pages,          // a page that was kept outside the cache is not used, or none is kept any more
 };
 
-// What a program learns while an engine opens or reloads. Calls come from the thread that asked for it.
+// What a program learns while an engine opens or reloads. Calls come from the thread that asked for it, those of
+// Notice::pages from any.
 class Observer {
 public:
     virtual ~Observer() = default;
@@ -89,6 +94,8 @@ struct EngineOptions {
     bool fixed_mode = false;        // speculation.mode will not change: with mode off the draft model stays on disk
     std::int32_t decode_rows = 33;  // most rows of one decode
     std::int32_t branches = 0;      // of a conversation that one cache holds besides the current one
+    // Most sequences that make_batch() will be asked to run at once: layers on several devices leave room for them.
+    std::int32_t sequences = 1;
     std::int32_t default_context = 8192;  // longest context when the configuration names none
 
     SyntheticModel random_target;                  // random weights, when the configuration names no target
@@ -99,7 +106,7 @@ struct EngineOptions {
 
     plugins::PluginOptions plugins;  // where to look for plugins without a path
     std::shared_ptr<Observer> observer;
-    // Wraps each backend that the engine opens, for measurements.
+    // Wraps each backend that the engine opens, for measurements; or, in tests, replaces a list of devices by another.
     std::function<std::unique_ptr<kernels::Ops>(std::unique_ptr<kernels::Ops>)> wrap_backend;
 };
 
@@ -107,6 +114,16 @@ struct EngineOptions {
 struct ReloadResult {
     bool draft_left_out = false;     // the current draft model does not fit the new target
     std::vector<std::string> notes;  // sentences for people
+};
+
+// Consecutive layers of the target on one device of runtime.devices.
+struct PlacedLayers {
+    std::string device;  // as the configuration names it: "cuda:0"
+    std::int32_t first = 0, count = 0;
+    std::int64_t bytes = 0;   // of weights, cache and working memory, as estimated before loading
+    std::int64_t memory = 0;  // that was free for them, or that runtime.device_mib allows
+    std::int64_t read = 0;    // bytes that a token reads of the layers
+    double seconds = 0.0;     // that takes, as predicted from the device's read bandwidth; 0: not measured
 };
 
 class Engine {
@@ -163,10 +180,20 @@ public:
     ReloadResult reload(const core::Config& next, const std::function<void()>& release);
 
     // ---- for reports
-    // "cpu (avx512, 2 threads)"
+    // "cpu (avx512, 2 threads)"; with a list of devices "layers 0-19 on cuda (NVIDIA H200), 20-31 on cpu (...)"
     std::string backend() const;
-    // "cpu (avx512)": what the bits of a text depend on besides its model.
+    // By device; empty: there is one device.
+    const std::vector<PlacedLayers>& placement() const;
+    // Bytes per second at which the target's weights can be read at best: the bandwidth of the device, or of several,
+    // one after the other, each for its own layers. Takes about a quarter of a second for each.
+    double read_bandwidth() const;
+    // "cpu (avx512)": what the bits of a text depend on besides its model, and so which layers are on which backend.
     std::string instruction_set() const;
+    // What the bytes of a page of the target's cache depend on besides its text: the weights, by the contents of their
+    // files, the backend and the format. Reads the files, once: about 0.1 s per GB that is in memory.
+    const std::string& page_fingerprint() const;
+    // The same of the draft's cache.
+    const std::string& draft_page_fingerprint() const;
     // Why `auto` did not choose a device; empty when it was not asked or did.
     const std::string& why_no_device() const;
     // "target llama-3.1-8b in q4_0, draft llama-3.2-1b in q4_0": which models are small ones inflated to which shape.

@@ -2,6 +2,8 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -78,10 +80,21 @@ private:
 
 }  // namespace
 
-// Takes over what the callers want; sleeps while there is nothing to do. False: the loop stops.
+// Takes over what the callers want; sleeps while there is nothing to do, until the next deadline. False: the loop
+// stops.
 bool EngineLoop::State::wait_for_orders(bool idle) {
+    constexpr double kLongestMs = 60'000.0;
     std::unique_lock lock(mutex);
-    if (idle) woken.wait(lock, [this] { return stopping || !inbox.empty(); });
+    if (idle) {
+        const auto due = [this] { return stopping || !inbox.empty(); };
+        const double deadline = batch.next_deadline();
+        if (std::isinf(deadline)) {
+            woken.wait(lock, due);
+        } else {
+            const double ms = std::clamp(deadline - speculative::steady_now(), 0.0, kLongestMs);
+            woken.wait_for(lock, std::chrono::duration<double, std::milli>(ms), due);
+        }
+    }
     if (stopping) return false;
     taken.clear();
     std::swap(taken, inbox);
@@ -116,7 +129,8 @@ void EngineLoop::State::publish() {
     arriving -= static_cast<std::size_t>(
         std::ranges::count_if(taken, [](const Order& order) { return order.kind == Kind::add; }));
     taken.clear();
-    last = {.running = batch.running(), .waiting = batch.waiting(), .counters = batch.counters()};
+    last = {
+        .running = batch.running(), .waiting = batch.waiting(), .counters = batch.counters(), .pages = batch.pages()};
 }
 
 // Every sink that is left gets its end().
@@ -156,6 +170,8 @@ void EngineLoop::State::run() {
         for (const auto& entry : sinks) batch.cancel(Ticket{entry.first});
         batch.step();
         for (const std::uint64_t ticket : ended) sinks.erase(ticket);
+        // Only what is on the disk outlasts the program.
+        if (!engine.config().cache_folder.empty()) batch.store_pages();
     } catch (const std::exception& problem) {
         error = problem.what();
         const std::scoped_lock lock(mutex);

@@ -34,6 +34,7 @@ struct LoopStatus {
     std::size_t running = 0;  // requests that are being answered
     std::size_t waiting = 0;  // requests that wait for a place
     speculative::BatchCounters counters;
+    core::PageCounters pages;
 };
 
 class EngineLoop {
@@ -44,7 +45,8 @@ public:
     EngineLoop(const EngineLoop&) = delete;
     EngineLoop& operator=(const EngineLoop&) = delete;
 
-    // Keeps `sink` until its end(). Without a chain the request gets that of the configuration.
+    // Keeps `sink` until its end(). Without a chain the request gets that of the configuration. Its deadline is by
+    // speculative::steady_now().
     Ticket add(BatchRequest request, std::shared_ptr<Sink> sink);
     // As those of the batch. They take effect before the next forward.
     void cancel(Ticket ticket);

@@ -5,11 +5,19 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/plugins.h"
+
+namespace foresay::kernels {
+class SplitOps;
+}
+namespace foresay::speculative {
+struct BatchParts;
+}
 
 namespace foresay::engine {
 
@@ -19,11 +27,17 @@ struct OpenedModel {
     std::shared_ptr<const core::Tokenizer> tokenizer;
 };
 
+// Pages of a KV cache for so many positions.
+inline std::int32_t pages_of(std::int32_t positions) {
+    return (positions + kernels::kPagePositions - 1) / kernels::kPagePositions;
+}
+
 // All that a configuration names, opened and checked, before any weight is loaded.
 struct OpenedParts {
     core::Config config;
     LoadedPlugins plugins;
     std::unique_ptr<kernels::Ops> ops;  // null: the current backend stays
+    kernels::SplitOps* list = nullptr;  // what ops is made of, if that is a list of devices
     std::string why_no_device;          // with ops
     OpenedModel target, draft;
     std::filesystem::path draft_path;          // of the configuration, or found; empty: none
@@ -32,6 +46,9 @@ struct OpenedParts {
     core::OpenedTemplate chat;
     std::unique_ptr<samplers::Vocabulary> vocabulary;
     std::int32_t context_length = 0;
+    std::vector<PlacedLayers> placement;  // of the target, on a list of devices
+    std::int32_t placed_contexts = 1;     // for so many there is room beside the layers
+    std::int64_t draft_bytes = 0;         // of the draft, on a list
     ReloadResult result;
 };
 
@@ -39,6 +56,10 @@ struct Engine::State {
     core::Config config;
     EngineOptions options;
     std::unique_ptr<kernels::Ops> ops;
+    kernels::SplitOps* list = nullptr;    // as OpenedParts::list
+    std::vector<PlacedLayers> placement;  // this and the next two as in OpenedParts
+    std::int32_t placed_contexts = 1;
+    std::int64_t draft_bytes = 0;
     std::string why_no_device;
     std::shared_ptr<const core::Tokenizer> tokenizer;  // null: the target has none
     core::OpenedTemplate chat;
@@ -52,6 +73,8 @@ struct Engine::State {
     std::string runtime;                                // what ops was made from
     std::int32_t context_length = 0;
     double load_ms = 0.0;
+    // page_fingerprint() and draft_page_fingerprint(); empty: not asked for since the models were loaded
+    mutable std::string fingerprint, draft_fingerprint;
     bool open = false;  // Engine::open() has done its work
 
     // ---- open_parts.cpp
@@ -68,11 +91,23 @@ struct Engine::State {
     // Calls work(progress), and reports it to the observer as `what`. progress() throws when the observer cancels.
     void observe(const std::string& what, const std::function<void(const Progress&)>& work) const;
 
+    // ---- placement.cpp
+    // On a list of devices: chooses which layers are where, with a draft on one device, and that they have room.
+    void place_layers(OpenedParts& parts) const;
+
+    // Bytes of runtime.device_mib for device `d` of the list; none: all that is free.
+    static std::optional<std::int64_t> allowed_bytes(const core::Config& next, std::size_t d);
+
     // ---- load_parts.cpp
     // Takes over `parts` and loads the weights.
     void adopt(OpenedParts& parts);
     core::ContextOptions context_options(std::int32_t length) const;
+    // Positions of the draft's cache.
+    std::int32_t draft_context() const { return std::min(context_length, draft->config().context_length); }
     // ---- batch.cpp
+    // Contexts of many texts for which there is room: in half of the memory that is free.
+    std::int64_t contexts_with_room(const core::ContextOptions& context, bool with_draft) const;
+    void add_page_stores(speculative::BatchParts& parts, const Engine& engine) const;
     // Makes the lookup of one of many texts, as the configuration names it; none: it names none.
     std::function<std::unique_ptr<speculative::Drafter>(std::int32_t capacity)> lookup() const;
 
@@ -81,7 +116,7 @@ struct Engine::State {
     }
 
 private:
-    std::unique_ptr<kernels::Ops> open_backend(const core::Config& next, std::string& why_no_device) const;
+    void open_backend(OpenedParts& parts) const;
     OpenedModel open_model(const core::Config& next, const std::string& key, const std::filesystem::path& path) const;
     void check_files(const core::Config& next, const std::string& key, const std::filesystem::path& path,
                      const std::string& what) const;

@@ -17,11 +17,17 @@ void Engine::State::adopt(OpenedParts& parts) {
         target.reset();
         loaded_target.clear();
     }
+    fingerprint.clear();
+    draft_fingerprint.clear();
     if (parts.ops) {
         ops = std::move(parts.ops);
+        list = parts.list;
         why_no_device = std::move(parts.why_no_device);
         runtime = runtime_of(parts.config);
     }
+    placement = std::move(parts.placement);
+    placed_contexts = parts.placed_contexts;
+    draft_bytes = parts.draft_bytes;
     config = std::move(parts.config);
     plugins = std::move(parts.plugins);
     tokenizer = std::move(parts.target.tokenizer);
@@ -88,6 +94,7 @@ void Engine::State::check_memory(OpenedParts& parts) const {
                                speculative::format_bytes(estimate.cache) + ", working memory " +
                                speculative::format_bytes(estimate.activations));
     const std::string path = (target_source ? target_source : draft_source)->path();
+    if (list != nullptr) return;  // place_layers() has looked at the memory of each device
     const std::int64_t own = ops->free_memory();
     try {
         if (own >= 0) {

@@ -9,6 +9,7 @@
 #include "engine/draft_search.h"
 #include "engine/engine_state.h"
 #include "kernels/kv_names.h"
+#include "kernels/split_ops.h"
 #include "speculative/drafters/drafters.h"
 #include "speculative/pairing.h"
 #include "speculative/vocabulary.h"
@@ -34,7 +35,15 @@ Error at(const core::Setting& setting, const Error& problem) {
 }  // namespace
 
 std::string runtime_of(const core::Config& config) {
-    return config.device + " " + config.isa + " " + std::to_string(config.threads) +
+    std::string devices;
+    for (const std::string& name : config.devices) devices += name + ",";
+    for (const std::int32_t count : config.device_layers) devices += std::to_string(count) + ",";
+    if (!devices.empty()) {
+        for (const char* key : {"runtime.device_mib", "draft.device"}) {
+            devices += " " + core::to_toml(config.setting(key).value);
+        }
+    }
+    return (devices.empty() ? config.device : devices) + " " + config.isa + " " + std::to_string(config.threads) +
            (config.kv_format == kernels::KvFormat::f16 ? "" : ' ' + kernels::name(config.kv_format));
 }
 
@@ -43,7 +52,8 @@ std::optional<kernels::QuantType> draft_head_of(const core::Config& config) {
     return kernels::QuantType::q4_0;
 }
 
-std::unique_ptr<kernels::Ops> Engine::State::open_backend(const core::Config& next, std::string& why) const {
+void Engine::State::open_backend(OpenedParts& parts) const {
+    const core::Config& next = parts.config;
     const BackendChoice choice = choose_backend(next);
     std::unique_ptr<kernels::Ops> opened;
     try {
@@ -51,9 +61,16 @@ std::unique_ptr<kernels::Ops> Engine::State::open_backend(const core::Config& ne
     } catch (const Error& problem) {
         throw at(next.setting(choice.key()), problem);
     }
-    why = choice.why_processor;
-    if (!why.empty()) notice(Notice::no_device, why);
-    return options.wrap_backend ? options.wrap_backend(std::move(opened)) : std::move(opened);
+    parts.why_no_device = choice.why_processor;
+    if (!parts.why_no_device.empty()) notice(Notice::no_device, parts.why_no_device);
+    if (choice.list) parts.list = static_cast<kernels::SplitOps*>(opened.get());
+    if (!options.wrap_backend) {
+        parts.ops = std::move(opened);
+        return;
+    }
+    parts.ops = options.wrap_backend(std::move(opened));
+    // A list in place of the list.
+    if (auto* const other = dynamic_cast<kernels::SplitOps*>(parts.ops.get())) parts.list = other;
 }
 
 OpenedModel Engine::State::open_model(const core::Config& next, const std::string& key, const fs::path& path) const {
@@ -156,7 +173,11 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     core::Config config = with_absolute_files(next, with_plugins.factories);
     OpenedParts parts{.config = std::move(config), .plugins = std::move(with_plugins)};
     const bool same_backend = ops && runtime_of(next) == runtime;
-    if (!same_backend) parts.ops = open_backend(next, parts.why_no_device);
+    if (same_backend) {
+        parts.list = list;
+    } else {
+        open_backend(parts);
+    }
     parts.keep_target = same_backend && target && next.target_model == loaded_target;
     if (parts.keep_target) {
         parts.target.tokenizer = tokenizer;
@@ -186,6 +207,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     parts.draft_path = draft_of(next);
     if (wants_search(options, next)) search_draft(parts);
     if (!parts.draft_path.empty()) open_draft(parts, model);
+    place_layers(parts);
     // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
     core::Config checked = parts.config;
     if (!options.run_plugins) {

@@ -1,10 +1,13 @@
 #include "engine/plugins.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "plugins/host/isolated.h"
 #include "samplers/parameter_file.h"
 
 namespace foresay::engine {
@@ -37,6 +40,10 @@ void check_option(const samplers::StageFactory& factory, const std::string& key,
     }
 }
 
+std::chrono::milliseconds deadline_of(const core::PluginSpec& plugin) {
+    return std::chrono::milliseconds(std::get<std::int64_t>(plugin.deadline_ms.value));
+}
+
 }  // namespace
 
 core::Config with_absolute_files(core::Config config, const PluginFactories& factories) {
@@ -66,7 +73,14 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
         try {
             std::shared_ptr<const samplers::StageFactory> factory =
                 plugin.path.empty() ? samplers::find_builtin(plugin.sampler_name()) : nullptr;
+            const bool isolated = std::get<bool>(plugin.isolated.value);
+            if (isolated && factory) {
+                throw Error("'" + plugin.sampler_name() +
+                            "' is built in, and only plugins can be isolated; leave "
+                            "'isolated' out");
+            }
             if (!factory) factory = loaded.host->load(plugin.sampler_name(), plugin.path);
+            if (isolated) factory = plugins::isolate(std::move(factory), deadline_of(plugin));
             factories[plugin.name] = std::move(factory);
         } catch (const Error& problem) {
             throw Error(plugin.origin.text() + ": " + problem.what());

@@ -1,58 +1,55 @@
-// Many prompts, one load: each line of standard input is a prompt, each answer is printed under it.
-//     batch TARGET DRAFT < PROMPTS
-#include <algorithm>
+// Many prompts at once: each line of standard input is a prompt, and each answer is printed under it. They share the
+// forwards of the model, and each has the bytes that it would have alone.
+//     batch CONFIG < PROMPTS
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "core/models/model.h"
-#include "core/text/tokenizer.h"
-#include "samplers/chain.h"
-#include "speculative/drafters/model_drafter.h"
-#include "speculative/generator.h"
-#include "speculative/pairing.h"
-#include "speculative/vocabulary.h"
+#include "engine/engine_loop.h"
 
 using namespace foresay;
 
-int main(int argc, char** argv) try {
-    if (argc != 3) return std::fputs("usage: batch TARGET DRAFT < PROMPTS\n", stderr), 2;
-    const auto ops = kernels::make_cpu_ops({});
-    auto target_file = core::ModelSource::open(argv[1]), draft_file = core::ModelSource::open(argv[2]);
-    const core::Tokenizer tokenizer = core::Tokenizer::of(*target_file);
-    const core::Tokenizer draft_tokenizer = core::Tokenizer::of(*draft_file);
-    // Before the weights are loaded: throws unless the second model can draft for the first.
-    const speculative::Pairing pairing = speculative::check_pairing({target_file->config(), &tokenizer, argv[1]},
-                                                                    {draft_file->config(), &draft_tokenizer, argv[2]});
-    const auto target = core::Model::load(std::move(target_file), *ops);
-    const auto draft = core::Model::load(std::move(draft_file), *ops);
-    const auto vocabulary = speculative::make_vocabulary(tokenizer);
-    const auto context = [](const std::shared_ptr<const core::Model>& model) {
-        return std::make_unique<core::Context>(
-            model, core::ContextOptions{.length = std::min(1024, model->config().context_length)});
-    };
-
-    speculative::GeneratorParts parts;
-    parts.target = context(target);
-    parts.drafters.push_back(speculative::make_model_drafter(context(draft), "draft", pairing.never_proposed));
-    parts.chain = std::make_unique<samplers::Chain>(
-        samplers::ChainSpec{{.name = "top_p", .parameters = {}}, {.name = "temperature", .parameters = {}}},
-        *vocabulary);
-    parts.tokenizer = &tokenizer;  // supplies the end tokens
-    speculative::Generator generator(std::move(parts));
-
-    const std::vector<std::string> stop = {"\n\n"};
-    std::int64_t tokens = 0, forwards = 0;
-    for (std::string line; std::getline(std::cin, line);) {
-        generator.truncate(0);  // keeps the memory; an answer does not depend on earlier ones
-        const std::vector<std::int32_t> prompt = tokenizer.encode(line);
-        const auto result = generator.generate({.input = prompt, .max_tokens = 32, .seed = 1, .stop = stop});
-        std::cout << "### " << line << "\n" << result.text << "\n";  // a text may hold zero bytes
-        tokens += static_cast<std::int64_t>(result.tokens.size());
-        forwards += result.speculation.rounds;
+// Keeps one answer. The loop's thread calls it; result() waits for the end.
+class Answer final : public engine::Sink {
+public:
+    void token(const speculative::TokenEvent&) override {}
+    void end(const engine::BatchEnd& end) override {
+        if (end.error.empty()) return result_.set_value(end.result);
+        result_.set_exception(std::make_exception_ptr(std::runtime_error(end.error)));
     }
-    std::fprintf(stderr, "%lld tokens in %lld forwards of the target\n", static_cast<long long>(tokens),
-                 static_cast<long long>(forwards));
+    speculative::GenerateResult result() { return result_.get_future().get(); }
+
+private:
+    std::promise<speculative::GenerateResult> result_;
+};
+
+int main(int argc, char** argv) try {
+    if (argc != 2) return std::fputs("usage: batch CONFIG < PROMPTS\n", stderr), 2;
+    const engine::Engine engine = engine::Engine::open(engine::load_config(argv[1]));
+    engine::EngineLoop loop(engine, {.sequences = 8});
+
+    std::vector<std::pair<std::string, std::shared_ptr<Answer>>> answers;
+    for (std::string line; std::getline(std::cin, line);) {
+        engine::BatchRequest request;  // without a chain it has the configuration's
+        request.input = engine.tokenizer().encode(line);
+        request.max_tokens = 32;
+        request.seed = engine.config().seed;
+        request.stop = {"\n\n"};
+        answers.emplace_back(line, std::make_shared<Answer>());
+        loop.add(std::move(request), answers.back().second);
+    }
+    for (const auto& [prompt, answer] : answers) {
+        std::cout << "### " << prompt << "\n" << answer->result().text << "\n";  // a text may hold zero bytes
+    }
+    const speculative::BatchCounters counters = loop.status().counters;
+    std::fprintf(stderr, "%lld tokens in %lld forwards of the target\n", static_cast<long long>(counters.tokens),
+                 static_cast<long long>(counters.forwards));
 } catch (const std::exception& problem) {
     std::fprintf(stderr, "batch: %s\n", problem.what());
     return 1;

@@ -98,6 +98,7 @@ int Decimal::compare(const Decimal& a, const Decimal& b) {
 
 Expression Expressions::compare(Comparison comparison, const Decimal& bound) {
     bounds_.push_back(bound);
+    compares_ = true;
     return add_compare(static_cast<std::uint32_t>(bounds_.size() - 1), comparison, Progress{}.packed());
 }
 
@@ -173,6 +174,7 @@ Expression Expressions::derive_compare(const Node& node, std::uint8_t value) {
 
 Expression Expressions::multiple(std::uint64_t factor, std::uint32_t places) {
     check(factor > 0 && factor < (std::uint64_t{1} << 32) && places <= 200, "a factor of multiples is out of range");
+    compares_ = true;
     return add_multiple(static_cast<std::uint32_t>(factor), 0, places << 1);
 }
 

@@ -1,7 +1,6 @@
 #include "grammar/expressions.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 
@@ -317,14 +316,6 @@ bool Expressions::matches(Expression e, std::string_view text) {
     return nullable(e);
 }
 
-const std::vector<std::uint8_t>& Expressions::representatives() {
-    if (representatives_of_ != sets_.size()) {
-        representatives_of_ = sets_.size();
-        representatives_ = classes().representatives;
-    }
-    return representatives_;
-}
-
 // Whether it matches only so many texts.
 bool Expressions::finite(Expression e) {
     const auto known = finite_.find(e);
@@ -419,7 +410,7 @@ bool Expressions::matches_nothing(Expression e, std::size_t steps) {
     std::unordered_map<Expression, std::size_t> seen = {{e, 0}};
     std::vector<std::size_t> parent = {0};  // from which entry of the queue it was reached, over which byte
     std::string over = " ";
-    const std::vector<std::uint8_t> bytes = representatives();
+    const std::vector<std::uint8_t> bytes = classes().representatives;
     for (std::size_t i = 0; i < queue.size(); ++i) {
         for (const std::uint8_t value : bytes) {
             if (steps-- == 0) return false;
@@ -441,6 +432,7 @@ bool Expressions::matches_nothing(Expression e, std::size_t steps) {
                 return false;
             }
             if (seen.emplace(next, queue.size()).second) {
+                spend(2);
                 queue.push_back(next);
                 parent.push_back(i);
                 over += static_cast<char>(value);
@@ -451,33 +443,36 @@ bool Expressions::matches_nothing(Expression e, std::size_t steps) {
     return true;
 }
 
-Expressions::Classes Expressions::classes() const {
-    Classes classes;
-    std::vector<ByteSet> sets = sets_;
-    for (const char* list : {"-", "."}) sets.emplace_back().set(static_cast<std::uint8_t>(*list));
-    for (std::size_t d = '0'; d <= '9'; ++d) sets.emplace_back().set(d);
-    if (bounds_.empty() &&
-        std::none_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.kind == Kind::multiple; }))
-        sets.resize(sets_.size());
-    // Each set splits the classes that it cuts.
-    std::size_t count = 1;
-    for (const ByteSet& set : sets) {
-        std::map<std::pair<std::uint8_t, bool>, std::uint8_t> split;
-        std::size_t next = 0;
-        std::uint8_t of[256];
-        for (std::size_t b = 0; b < 256; ++b) {
-            const auto [found, fresh] =
-                split.try_emplace({classes.of[b], set.test(b)}, static_cast<std::uint8_t>(next));
-            next += fresh ? 1 : 0;
-            of[b] = found->second;
-        }
-        if (next > count) std::copy(std::begin(of), std::end(of), std::begin(classes.of));
-        count = std::max(count, next);
-        if (count == 256) break;
+// Of the sets that are new since the last call, each splits the classes that it cuts.
+const Expressions::Classes& Expressions::classes() {
+    for (; classes_of_ < sets_.size(); ++classes_of_) split_classes(sets_[classes_of_]);
+    if (compares_ && !classes_of_digits_) {
+        classes_of_digits_ = true;
+        for (const char c : std::string_view("-.0123456789"))
+            split_classes(ByteSet().set(static_cast<std::uint8_t>(c)));
     }
-    classes.representatives.resize(count);
-    for (std::size_t b = 256; b-- > 0;) classes.representatives[classes.of[b]] = static_cast<std::uint8_t>(b);
-    return classes;
+    return classes_;
+}
+
+void Expressions::split_classes(const ByteSet& set) {
+    const std::size_t count = classes_.representatives.size();
+    if (count == 256) return;
+    spend(16);
+    // Classes are numbered by their lowest byte.
+    int inside[256], outside[256];
+    std::fill(inside, inside + count, -1);
+    std::fill(outside, outside + count, -1);
+    Classes next;
+    next.representatives.clear();
+    for (std::size_t b = 0; b < 256; ++b) {
+        int& number = (set.test(b) ? inside : outside)[classes_.of[b]];
+        if (number < 0) {
+            number = static_cast<int>(next.representatives.size());
+            next.representatives.push_back(static_cast<std::uint8_t>(b));
+        }
+        next.of[b] = static_cast<std::uint8_t>(number);
+    }
+    if (next.representatives.size() > count) classes_ = std::move(next);
 }
 
 }  // namespace foresay::grammar

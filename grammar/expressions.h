@@ -76,19 +76,21 @@ public:
     // may also mean that it is not obvious.
     bool takes_any(Expression e, Expression characters);
     std::size_t size() const { return nodes_.size(); }
-    // From now on at most so many steps: expressions that are asked for, and derivatives. Errors: Error beyond it.
-    void limit_work(std::uint64_t steps) { work_left_ = steps; }
+    // From now on at most so many steps: expressions that are asked for, derivatives, and what others spend, which is
+    // all that can take long. Errors: Error beyond it.
+    void limit_work(std::uint64_t steps) { work_left_ = work_limit_ = steps; }
     void spend(std::uint64_t steps) {
         if (work_left_ < steps) refuse_work();
         work_left_ -= steps;
     }
+    std::uint64_t work() const { return work_limit_ - work_left_; }  // steps since then
 
     // The bytes in classes that no expression made so far tells apart, and the lowest byte of each class.
     struct Classes {
         std::uint8_t of[256] = {};
-        std::vector<std::uint8_t> representatives;
+        std::vector<std::uint8_t> representatives = {0};
     };
-    Classes classes() const;
+    const Classes& classes();
 
 private:
     enum class Kind : std::uint8_t { none, empty, bytes, concat, either, both, no, repeat, compare, multiple };
@@ -110,7 +112,7 @@ private:
     Expression derive_multiple(const Node& node, std::uint8_t value);
     Expression add_compare(std::uint32_t bound, Comparison comparison, std::uint32_t state);
     Expression add_multiple(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase);
-    const std::vector<std::uint8_t>& representatives();
+    void split_classes(const ByteSet& set);
     bool finite(Expression e);
     bool ends_like_others(Expression e);
     bool loops(Expression e, Expression characters);
@@ -118,7 +120,7 @@ private:
     [[noreturn]] static void refuse_work();
 
     std::size_t limit_;
-    std::uint64_t work_left_ = UINT64_MAX;
+    std::uint64_t work_left_ = UINT64_MAX, work_limit_ = UINT64_MAX;
     std::size_t step_limit_ = SIZE_MAX;  // of the derivative that is being computed
     std::vector<Node> nodes_;
     std::vector<Expression> table_;  // open addressing; 0: free
@@ -132,9 +134,11 @@ private:
     std::unordered_map<Expression, bool> finite_;
     std::unordered_map<std::uint64_t, bool> takes_any_;
     std::unordered_map<Expression, bool> nothing_;
-    std::vector<std::string> endings_;           // texts that led to an end lately, the newest last
-    std::vector<std::uint8_t> representatives_;  // for as many sets as representatives_of_ says
-    std::size_t representatives_of_ = SIZE_MAX;
+    std::vector<std::string> endings_;  // texts that led to an end lately, the newest last
+    Classes classes_;                   // for as many sets as classes_of_ says
+    std::size_t classes_of_ = 0;
+    bool compares_ = false;           // an expression compares numbers, or asks for a multiple
+    bool classes_of_digits_ = false;  // classes_ tells apart what those look at
 };
 
 }  // namespace foresay::grammar

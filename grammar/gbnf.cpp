@@ -315,6 +315,7 @@ public:
     Builder(Machine& machine, std::vector<Rule> rules) : machine_(machine), rules_(std::move(rules)) {}
 
     Symbol build(std::size_t root) {
+        machine_.expressions().spend(16 * rules_.size());
         find_recursive();
         for (Rule& rule : rules_) {
             if (rule.recursive) rule.automaton = machine_.rules().add_rule();
@@ -407,8 +408,12 @@ private:
         return {to};
     }
 
-    static States join(States a, const States& b) {
+    // Both are sorted.
+    States join(States a, const States& b) {
+        const bool follows = a.empty() || b.empty() || a.back() < b.front();
+        machine_.expressions().spend(1 + (follows ? 0 : a.size()) + b.size());
         a.insert(a.end(), b.begin(), b.end());
+        if (follows) return a;
         std::sort(a.begin(), a.end());
         a.erase(std::unique(a.begin(), a.end()), a.end());
         return a;

@@ -73,7 +73,7 @@ struct State::Place {
     std::string failure;
 };
 
-Grammar::Grammar(std::unique_ptr<GrammarData> data) : data_(std::move(data)) {}
+Grammar::Grammar(std::unique_ptr<GrammarData> data, std::uint64_t work) : data_(std::move(data)), work_(work) {}
 Grammar::~Grammar() = default;
 const Vocabulary& Grammar::vocabulary() const { return data_->vocabulary(); }
 
@@ -82,9 +82,11 @@ std::shared_ptr<const Grammar> Grammar::compile(std::shared_ptr<const Vocabulary
     auto data = std::make_unique<GrammarData>(std::move(vocabulary));
     Machine& machine = data->machine();
     machine.expressions().limit_work(options.most_work);
+    machine.expressions().spend(source.text.size() / 2);
     machine.start(surround(machine, read(machine, source, options), options));
+    const std::uint64_t work = machine.expressions().work();
     machine.expressions().limit_work(UINT64_MAX);
-    return std::make_shared<const Grammar>(std::move(data));
+    return std::make_shared<const Grammar>(std::move(data), work);
 }
 
 State Grammar::begin(std::shared_ptr<const Grammar> grammar) { return State(std::move(grammar)); }

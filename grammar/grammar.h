@@ -78,13 +78,15 @@ public:
                                                   const Options& options = {});
     static State begin(std::shared_ptr<const Grammar> grammar);
 
-    explicit Grammar(std::unique_ptr<GrammarData> data);
+    explicit Grammar(std::unique_ptr<GrammarData> data, std::uint64_t work = 0);
     ~Grammar();
     const Vocabulary& vocabulary() const;
+    std::uint64_t work() const { return work_; }  // steps that compiling took
 
 private:
     friend class State;
     std::unique_ptr<GrammarData> data_;
+    std::uint64_t work_ = 0;
 };
 
 // A place in a text. Immutable parts are shared, so copies are cheap.

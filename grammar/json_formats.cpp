@@ -1,5 +1,7 @@
 #include "grammar/json_formats.h"
 
+#include <map>
+
 namespace foresay::grammar {
 namespace {
 
@@ -90,35 +92,27 @@ std::string uri() {
 }  // namespace
 
 FormatKind find_format(std::string_view name, std::string& pattern) {
-    if (name == "date") {
-        pattern = date();
-    } else if (name == "time") {
-        pattern = time();
-    } else if (name == "date-time") {
-        pattern = date() + "[tT]" + time();
-    } else if (name == "duration") {
-        pattern = duration();
-    } else if (name == "email") {
-        pattern = email();
-    } else if (name == "hostname") {
-        pattern = hostname();
-    } else if (name == "ipv4") {
-        pattern = ipv4();
-    } else if (name == "ipv6") {
-        pattern = ipv6();
-    } else if (name == "uuid") {
-        pattern = "[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}";
-    } else if (name == "uri") {
-        pattern = uri();
-    } else {
-        for (const std::string_view known :
-             {"idn-email", "idn-hostname", "uri-reference", "iri", "iri-reference", "uri-template", "json-pointer",
-              "relative-json-pointer", "regex", "ip-address", "host-name", "color"}) {
-            if (name == known) return FormatKind::unsupported;
-        }
-        return FormatKind::unknown;
+    static const std::map<std::string_view, std::string> patterns = {
+        {"date", date()},
+        {"time", time()},
+        {"date-time", date() + "[tT]" + time()},
+        {"duration", duration()},
+        {"email", email()},
+        {"hostname", hostname()},
+        {"ipv4", ipv4()},
+        {"ipv6", ipv6()},
+        {"uuid", "[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"},
+        {"uri", uri()}};
+    if (const auto found = patterns.find(name); found != patterns.end()) {
+        pattern = found->second;
+        return FormatKind::pattern;
     }
-    return FormatKind::pattern;
+    for (const std::string_view known :
+         {"idn-email", "idn-hostname", "uri-reference", "iri", "iri-reference", "uri-template", "json-pointer",
+          "relative-json-pointer", "regex", "ip-address", "host-name", "color"}) {
+        if (name == known) return FormatKind::unsupported;
+    }
+    return FormatKind::unknown;
 }
 
 }  // namespace foresay::grammar

@@ -23,7 +23,7 @@ using Type = MergedSchema::Type;
 class Compiler {
 public:
     Compiler(Machine& machine, JsonValue schema, Whitespace whitespace)
-        : machine_(machine), e_(machine.expressions()), document_(std::move(schema)), text_(e_, whitespace) {}
+        : machine_(machine), e_(machine.expressions()), document_(std::move(schema), e_), text_(e_, whitespace) {}
 
     Symbol compile() {
         const Symbol root = symbol(goal_of(&document_.root()));
@@ -295,6 +295,7 @@ private:
         const JsonText::Fraction fraction = !merged.integer         ? JsonText::Fraction::any
                                             : merged.strict_integer ? JsonText::Fraction::none
                                                                     : JsonText::Fraction::zero;
+        e_.spend(20 * (merged.bounds.size() + merged.multiples.size()));
         std::vector<Expression> parts = {text_.plain_number(fraction)};
         for (const auto& [comparison, bound] : merged.bounds) parts.push_back(e_.compare(comparison, bound));
         for (const auto& [factor, places] : merged.multiples) parts.push_back(e_.multiple(factor, places));
@@ -390,6 +391,7 @@ private:
         Goal goal;
         for (const MergedSchema::Properties& properties : merged.properties) {
             bool found = false;
+            if (properties.named != nullptr) e_.spend(1 + properties.named->members.size() / 16);
             if (const JsonValue* schema = properties.named != nullptr ? properties.named->find(name) : nullptr) {
                 goal = join(std::move(goal), goal_of(schema));
                 found = true;
@@ -457,8 +459,10 @@ private:
         ObjectRule object = object_rule();
         std::vector<std::string> names;
         std::set<std::string> known;
+        e_.spend(8 * merged.required.size());
         for (const MergedSchema::Properties& properties : merged.properties) {
             if (properties.named == nullptr) continue;
+            e_.spend(8 * properties.named->members.size());
             for (const auto& [name, schema] : properties.named->members) {
                 if (known.insert(name).second) names.push_back(name);
             }

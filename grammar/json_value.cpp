@@ -155,6 +155,13 @@ private:
 
 }  // namespace
 
+JsonValue::JsonValue() = default;
+JsonValue::JsonValue(const JsonValue&) = default;
+JsonValue::JsonValue(JsonValue&&) noexcept = default;
+JsonValue& JsonValue::operator=(const JsonValue&) = default;
+JsonValue& JsonValue::operator=(JsonValue&&) noexcept = default;
+JsonValue::~JsonValue() = default;
+
 const JsonValue* JsonValue::find(std::string_view name) const {
     const auto found = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
     return found == members.end() ? nullptr : &found->second;
@@ -181,11 +188,18 @@ bool equal(const JsonValue& a, const JsonValue& b) {
         case JsonValue::Kind::object:
             break;
     }
-    return a.members.size() == b.members.size() &&
-           std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
-               const JsonValue* other = b.find(member.first);
-               return other != nullptr && equal(member.second, *other);
-           });
+    if (a.members.size() != b.members.size()) return false;
+    // In the order of their names: a search for each would take its square.
+    const auto sorted = [](const JsonValue& value) {
+        std::vector<const std::pair<std::string, JsonValue>*> members;
+        for (const auto& member : value.members) members.push_back(&member);
+        std::sort(members.begin(), members.end(), [](const auto* x, const auto* y) { return x->first < y->first; });
+        return members;
+    };
+    const auto x = sorted(a), y = sorted(b);
+    return std::equal(x.begin(), x.end(), y.begin(), [](const auto* one, const auto* other) {
+        return one->first == other->first && equal(one->second, other->second);
+    });
 }
 
 }  // namespace foresay::grammar

@@ -15,6 +15,14 @@ struct JsonValue {
     std::vector<JsonValue> items;                            // array
     std::vector<std::pair<std::string, JsonValue>> members;  // object: in order, each name once (the last one counts)
 
+    // Made where the type is complete: a list of pairs with it needs that, for clang.
+    JsonValue();
+    JsonValue(const JsonValue&);
+    JsonValue(JsonValue&&) noexcept;
+    JsonValue& operator=(const JsonValue&);
+    JsonValue& operator=(JsonValue&&) noexcept;
+    ~JsonValue();
+
     bool is(Kind k) const { return kind == k; }
     const JsonValue* find(std::string_view name) const;  // null where there is none, or where this is no object
 };

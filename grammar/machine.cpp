@@ -149,6 +149,7 @@ Row* Machine::make_row(const End* ends, std::size_t count) {
             if (rules_.nullable(rule)) add(edge.target, item.origin);
         }
     }
+    expressions_.spend(items_.size() + scans_.size() + waits_.size());
     return intern();
 }
 

@@ -74,7 +74,7 @@ public:
     };
     static constexpr std::size_t kMostThreads = 256;
 
-    explicit Machine(std::size_t expressions) : expressions_(expressions), lexer_(expressions_) {}
+    explicit Machine(std::size_t expressions) : expressions_(expressions), lexer_(expressions_), rules_(expressions_) {}
 
     Expressions& expressions() { return expressions_; }
     Lexer& lexer() { return lexer_; }

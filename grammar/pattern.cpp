@@ -83,7 +83,10 @@ private:
     // Parts are joined from the end, so that a long chain leans to the right.
     Part sequence() {
         std::vector<Part> parts;
-        while (!rest_.empty() && rest_[0] != '|' && rest_[0] != ')') parts.push_back(quantified());
+        while (!rest_.empty() && rest_[0] != '|' && rest_[0] != ')') {
+            e_.spend(2);
+            parts.push_back(quantified());
+        }
         Part all = plain(Expressions::kEmpty);
         for (std::size_t i = parts.size(); i-- > 0;) all = join(parts[i], all);
         return all;

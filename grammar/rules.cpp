@@ -16,6 +16,7 @@ std::uint32_t Rules::add_rule() {
 std::uint32_t Rules::add_state(std::uint32_t rule) {
     if (states_.size() >= kMostStates)
         throw Error("this grammar is too large: its rules need more than 2000000 states");
+    expressions_.spend(4);
     states_.emplace_back().rule = rule;
     const auto state = static_cast<std::uint32_t>(states_.size() - 1);
     rules_[rule].states.push_back(state);
@@ -24,6 +25,7 @@ std::uint32_t Rules::add_state(std::uint32_t rule) {
 
 void Rules::add_edge(std::uint32_t state, Symbol symbol, std::uint32_t target) {
     std::vector<Edge>& edges = states_[state].edges;
+    expressions_.spend(1 + edges.size() / 32);
     if (std::find(edges.begin(), edges.end(), Edge{symbol, target}) == edges.end()) edges.push_back({symbol, target});
 }
 
@@ -49,6 +51,7 @@ void Rules::define(std::uint32_t rule, ArrayRule array) {
 // empty
 
 bool Rules::object_productive(const ObjectRule& object) const {
+    expressions_.spend(1 + object.names.size() / 8);
     std::size_t most = 0;  // different names that can be told apart
     std::size_t required = 0;
     for (const ObjectRule::Name& name : object.names) {
@@ -61,6 +64,7 @@ bool Rules::object_productive(const ObjectRule& object) const {
 }
 
 bool Rules::array_productive(const ArrayRule& array) const {
+    expressions_.spend(1 + array.first.size() / 8);
     if (array.least > array.most) return false;
     for (std::size_t i = 0; i < array.first.size() && i < array.least; ++i) {
         if (!productive(array.first[i])) return false;
@@ -73,6 +77,7 @@ bool Rules::automaton(const Rule& rule, bool (Rules::*passes)(Symbol) const) con
     std::vector<std::uint32_t> queue = {rule.first};
     std::unordered_map<std::uint32_t, bool> seen = {{rule.first, true}};
     for (std::size_t i = 0; i < queue.size(); ++i) {
+        expressions_.spend(2 + states_[queue[i]].edges.size() / 4);
         if (states_[queue[i]].final) return true;
         for (const Edge& edge : states_[queue[i]].edges) {
             if ((this->*passes)(edge.symbol) && seen.emplace(edge.target, true).second) queue.push_back(edge.target);

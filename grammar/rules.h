@@ -68,6 +68,9 @@ public:
     };
     static constexpr std::size_t kMostStates = 2'000'000;
 
+    // Construction counts as work of `expressions`.
+    explicit Rules(Expressions& expressions) : expressions_(expressions) {}
+
     // ---- construction
     std::uint32_t add_rule();  // with an empty automaton: its first state
     std::uint32_t first_state(std::uint32_t rule) const { return rules_[rule].first; }
@@ -127,6 +130,7 @@ private:
     bool automaton(const Rule& rule, bool (Rules::*passes)(Symbol) const) const;
     bool may_be_empty(Symbol symbol) const { return symbol.is_rule() && rules_[symbol.index()].nullable; }
 
+    Expressions& expressions_;
     std::vector<Rule> rules_;
     std::deque<State> states_;
     std::vector<ObjectRule> objects_;

@@ -73,7 +73,8 @@ bool MergedSchema::only_types() const {
            most_properties == UINT32_MAX;
 }
 
-SchemaDocument::SchemaDocument(JsonValue root) : root_(std::move(root)) {
+SchemaDocument::SchemaDocument(JsonValue root, Expressions& expressions)
+    : root_(std::move(root)), expressions_(expressions) {
     if (!root_.is(Kind::object) && !root_.is(Kind::boolean)) throw Error("a JSON Schema is an object, true or false");
     if (const JsonValue* schema = root_.find("$schema")) {
         for (const char* draft : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"})
@@ -145,6 +146,7 @@ const JsonValue& SchemaDocument::resolve(const JsonValue& schema, const JsonValu
     }
     const JsonValue* value = &root_;
     while (value != nullptr && !text.empty()) {
+        expressions_.spend(2 + value->members.size() / 16);
         const std::size_t end = text.find('/', 1);
         const std::string token = unescape(text.substr(1, end == text.npos ? text.npos : end - 1));
         text.remove_prefix(end == text.npos ? text.size() : end);
@@ -162,6 +164,7 @@ const JsonValue& SchemaDocument::resolve(const JsonValue& schema, const JsonValu
 }
 
 MergedSchema SchemaDocument::merge(const Goal& goal) const {
+    expressions_.spend(10 + goal.size());
     MergedSchema merged;
     std::set<const JsonValue*> seen;
     // Those that have been dealt with first: where another one leads back to them, it adds nothing.
@@ -190,6 +193,8 @@ void SchemaDocument::add(const SchemaPart& part, MergedSchema& merged, std::set<
     }
     if (!schema.is(Kind::object)) refuse(schema, "schema", "is no schema: it must be an object, true or false");
     if (!seen.insert(&schema).second) return;
+    // A look at each keyword, and a search for several.
+    expressions_.spend(8 + schema.members.size());
     if (++work_ > kMostWork) refuse(root_, "schema", "leads to too many combinations of its parts");
     if (seen.size() > kMostParts) refuse(schema, "allOf", "leads to more than 2000 schemas at once");
     const bool followed = (part.without & SchemaPart::kReferences) != 0;

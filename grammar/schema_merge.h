@@ -74,7 +74,8 @@ struct MergedSchema {
 
 class SchemaDocument {
 public:
-    explicit SchemaDocument(JsonValue root);
+    // What merging takes counts as work of `expressions`.
+    SchemaDocument(JsonValue root, Expressions& expressions);
 
     const JsonValue& root() const { return root_; }
     MergedSchema merge(const Goal& goal) const;
@@ -93,6 +94,7 @@ private:
     std::string pointer_to(const JsonValue& schema) const;
 
     JsonValue root_;
+    Expressions& expressions_;
     std::map<std::string, const JsonValue*> anchors_;
     std::string id_;                // of the root
     bool reference_alone_ = false;  // the keywords beside a $ref do not count (before 2019-09)

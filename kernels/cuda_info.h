@@ -3,6 +3,7 @@
 // Errors:   none. In a build without the CUDA backend there are no versions, and no access.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -14,6 +15,10 @@ struct CudaVersions {
     int runtime = 0;  // what this program was built with
 };
 CudaVersions cuda_versions();
+
+// That of the library which multiplies the rows of prompts, as it counts: 130100 is 13.1.0. 0: it is not found, or not
+// wanted (FORESAY_NO_CUBLASLT in the environment), and these rows take the decode kernels.
+std::size_t cublaslt_version();
 
 // The compute capability of a backend's device, 90 for 9.0, by what BackendInfo::detail says of it; 0: there is none.
 std::int32_t cuda_capability(std::string_view detail);

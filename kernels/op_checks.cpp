@@ -226,6 +226,14 @@ double PreparedOp::bytes_read(int64_t rows) const {
 
 // An estimate: residual stream, projections, attention output and feed-forward values of both row classes, and the
 // logits, all in float32.
+std::unique_ptr<HostMemory> Ops::allocate_host(std::size_t bytes) {
+    struct Plain final : HostMemory {
+        explicit Plain(std::size_t count) : memory(new std::byte[count]) { bytes = {memory.get(), count}; }
+        std::unique_ptr<std::byte[]> memory;
+    };
+    return std::make_unique<Plain>(bytes);
+}
+
 int64_t Ops::workspace_bytes(const ModelShape& s, int32_t max_rows, int32_t max_logit_rows) const {
     const int64_t heads = int64_t{s.heads} * s.head_dim * 2 + int64_t{s.kv_heads} * s.head_dim * 2;
     const int64_t experts = int64_t{s.experts_used} * (int64_t{s.d_model} * 3 + int64_t{s.expert_ff} * 4) + s.experts;

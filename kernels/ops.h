@@ -21,6 +21,7 @@
 //           throw nothing; wrong shapes at run time are bugs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -51,12 +52,16 @@ struct ModelShape {
     std::int32_t experts_used = 0;  // K
     std::int32_t expert_ff = 0;     // Fe
     std::int32_t per_layer = 0;     // width of a layer's part of the per-layer embeddings; 0: the model has none
+    // Bit d: of a list of backends (kernels/split_ops.h), number d has the layer, or some layers of the model. A
+    // backend that is alone does not read it.
+    std::uint32_t devices = 1;
 };
 
 // The keys and values that the KV cache holds of one layer.
 struct KvLayer {
     std::int32_t heads = 0;
     std::int32_t head_dim = 0;
+    std::int32_t device = 0;  // number of its backend in a list of them; see ModelShape::devices
     bool operator==(const KvLayer&) const = default;
 };
 
@@ -68,7 +73,7 @@ struct KvShape {
     explicit KvShape(std::vector<KvLayer> of) : layers(std::move(of)) {}
     // All layers alike.
     KvShape(const ModelShape& s)  // NOLINT(google-explicit-constructor): a model's shape is one
-        : layers(static_cast<std::size_t>(s.layers), KvLayer{s.kv_heads, s.head_dim}) {}
+        : layers(static_cast<std::size_t>(s.layers), KvLayer{s.kv_heads, s.head_dim, 0}) {}
 };
 
 // Positions per page of the KV cache. A page holds K and V of all layers for this many consecutive positions.
@@ -157,6 +162,7 @@ enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_swiglu };
 struct EmbedSpec {
     TensorView table;  // [V, D]; stays mapped
     float scale = 1.0f;
+    std::uint32_t devices = 1;  // of the whole model
 };
 
 // [norm]; Q, K and V projections with bias; norm per attention head; rope. Writes K and V into the KV cache. Without k
@@ -302,6 +308,13 @@ public:
     std::int64_t bytes = 0;
 };
 
+// Host memory that read_page() and write_page() copy from and to.
+class HostMemory {
+public:
+    virtual ~HostMemory() = default;
+    std::span<std::byte> bytes;
+};
+
 // The memory of one model's forwards: residual stream, projections, logits, token slots.
 class Workspace {
 public:
@@ -357,6 +370,12 @@ public:
                                                           std::int32_t max_logit_rows) = 0;
     // Copies page `from` to page `to`, all layers. For copy-on-write.
     virtual void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) = 0;
+    // Copies a page to host memory and back: kv_bytes(kv.shape, 1, kv.format) bytes, whose order is the backend's own.
+    // Both come after the forwards issued so far, and have copied when they return.
+    virtual void read_page(KvPages& kv, std::int32_t page, std::span<std::byte> to) = 0;
+    virtual void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) = 0;
+    // The host memory that the two copy fastest, page-locked where there is a device. For load time.
+    virtual std::unique_ptr<HostMemory> allocate_host(std::size_t bytes);
 
     // Starts a forward. `batch` and what it points to must stay valid until the forward's last op has returned.
     virtual void begin(Workspace& workspace, const Batch& batch) = 0;
@@ -380,7 +399,7 @@ public:
                         std::span<const std::int32_t> slots) = 0;
     // The token in slot `slot`. Waits until sample() has filled it.
     virtual SampledToken sampled(Workspace& workspace, std::int32_t slot) = 0;
-    // The candidates, best first, that the plan of slot `slot` left (SamplingPlan::keep). A chain with host stages
+    // The candidates, best first, that the plan of slot `slot` kept (SamplingPlan::keep). A chain with host stages
     // continues from them. Writable until the slot is next filled. Waits as sampled() does.
     virtual Candidates candidates(Workspace& workspace, std::int32_t slot) = 0;
 
@@ -388,6 +407,11 @@ public:
     virtual std::span<float> logits(Workspace& workspace, std::int32_t i) = 0;
     // Residual stream row t, D values on the host. For tests and comparisons between backends.
     virtual std::span<const float> residual(Workspace& workspace, std::int32_t t) = 0;
+    // The residual stream of all rows of the forward, [T, D], to the host and from there, for a forward whose layers
+    // are on several backends (kernels/split_ops.h). read_rows() comes after a layer, write_rows() after begin() or a
+    // layer; what follows reads those rows. Both have copied when they return. The host memory is allocate_host()'s.
+    virtual void read_rows(Workspace& workspace, std::span<float> to) = 0;
+    virtual void write_rows(Workspace& workspace, std::span<const float> from) = 0;
 };
 
 // The specification: plain loops, weights dequantised value by value, float32 activations, sums in double precision.

@@ -49,6 +49,13 @@ public:
         return inner_->allocate_workspace(shape, max_rows, max_logit_rows);
     }
     void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) override { inner_->copy_page(kv, from, to); }
+    void read_page(KvPages& kv, std::int32_t page, std::span<std::byte> to) override {
+        inner_->read_page(kv, page, to);
+    }
+    void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) override {
+        inner_->write_page(kv, page, from);
+    }
+    std::unique_ptr<HostMemory> allocate_host(std::size_t bytes) override { return inner_->allocate_host(bytes); }
 
     void begin(Workspace& workspace, const Batch& batch) override { inner_->begin(workspace, batch); }
     void embed(const PreparedOp& op, Workspace& workspace) override { inner_->embed(op, workspace); }
@@ -80,6 +87,8 @@ public:
     std::span<const float> residual(Workspace& workspace, std::int32_t t) override {
         return inner_->residual(workspace, t);
     }
+    void read_rows(Workspace& workspace, std::span<float> to) override { inner_->read_rows(workspace, to); }
+    void write_rows(Workspace& workspace, std::span<const float> from) override { inner_->write_rows(workspace, from); }
 
 protected:
     explicit OpsDecorator(Ops& inner) : inner_(&inner) {}

@@ -362,24 +362,29 @@ float SamplingScratch::log_probability(std::int32_t token) {
 
 namespace {
 
-void run_steps(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch) {
-    scratch.start(logits, plan.vocab);
-    for (std::int32_t i = 0; i < plan.step_count; ++i) {
-        if (plan.cut > 0 && i == plan.cut_at) scratch.cut(plan.cut);
+std::int32_t keeps_at(const SamplingPlan& plan) { return std::min(plan.keep_at, plan.step_count); }
+
+// Steps [first, end), which follow the cut where it is at `first`.
+void run_steps(const SamplingPlan& plan, std::int32_t first, std::int32_t end, SamplingScratch& scratch) {
+    const std::int32_t cut_at = plan.cut > 0 ? std::min(plan.cut_at, plan.step_count) : -1;
+    for (std::int32_t i = first; i < end; ++i) {
+        if (i == cut_at) scratch.cut(plan.cut);
         scratch.apply(plan.steps[i], plan.key);
     }
-    if (plan.cut > 0 && plan.cut_at >= plan.step_count) scratch.cut(plan.cut);
+    if (end == cut_at) scratch.cut(plan.cut);
 }
 
 }  // namespace
 
 SampledToken sample_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch) {
-    run_steps(logits, plan, scratch);
+    scratch.start(logits, plan.vocab);
+    run_steps(plan, 0, plan.step_count, scratch);
     return scratch.sample(plan.key, plan.greedy);
 }
 
 Candidates candidates_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch) {
-    run_steps(logits, plan, scratch);
+    scratch.start(logits, plan.vocab);
+    run_steps(plan, 0, plan.keep ? keeps_at(plan) : plan.step_count, scratch);
     return scratch.list();
 }
 
@@ -399,6 +404,7 @@ SampledToken KeptCandidates::sample(std::span<float> logits, const SamplingPlan&
     counts_[static_cast<std::size_t>(slot)] = from.count;
     std::copy_n(from.ids, from.count, to.ids);
     std::copy_n(from.logits, from.count, to.logits);
+    run_steps(plan, keeps_at(plan), plan.step_count, scratch);
     return scratch.sample(plan.key, plan.greedy);
 }
 

@@ -77,7 +77,8 @@ private:
 // Runs `plan` on a row of logits, which is modified in place.
 SampledToken sample_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch);
 
-// Runs the steps of `plan` and does not sample: the candidates, best first. Valid until the scratch is used again.
+// Runs the steps of `plan` and does not sample: the candidates that it keeps (SamplingPlan::keep), else those that all
+// steps leave, best first. Valid until the scratch is used again.
 Candidates candidates_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch);
 
 // The candidates of plans with SamplingPlan::keep, by token slot. For backends on the host.

@@ -75,7 +75,10 @@ struct SamplingPlan {
     std::int32_t cut = 0;     // keep this many best candidates...
     std::int32_t cut_at = 0;  // ...before step cut_at; earlier steps see the whole vocabulary. cut == 0: keep all
     bool greedy = false;      // no noise: takes the best candidate that the steps leave
-    bool keep = false;        // Ops::candidates() returns what the steps leave; needs a cut of at most kCandidateCut
+    // Ops::candidates() returns what the steps before step keep_at leave. Needs a cut of at most kCandidateCut, at most
+    // at keep_at. The row itself is left as the elementwise steps before the cut make it.
+    bool keep = false;
+    std::int32_t keep_at = kMaxSamplingSteps;  // beyond the steps: after all of them
     std::int32_t step_count = 0;
     SamplingStep steps[kMaxSamplingSteps];
 };

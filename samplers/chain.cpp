@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "samplers/chain_stages.h"
+#include "samplers/chain_trace.h"
 
 namespace foresay::samplers {
 namespace {
@@ -71,13 +72,20 @@ Decision Chain::decide(std::span<float> logits) {
     return {sampled.token, sampled.margin, stages_->failure()};
 }
 
-Decision Chain::decide(const kernels::Candidates& candidates) {
-    const kernels::SampledToken sampled = stages_->run(candidates);
+Decision Chain::decide(const kernels::Candidates& candidates, bool ahead) {
+    const kernels::SampledToken sampled = stages_->run(candidates, ahead);
+    return {sampled.token, sampled.margin, stages_->failure(), stages_->needs_row()};
+}
+
+Decision Chain::decide_again(std::span<float> logits, bool ahead) {
+    const kernels::SampledToken sampled = stages_->run_again(logits, ahead);
     return {sampled.token, sampled.margin, stages_->failure()};
 }
 
 std::unique_ptr<Chain> Chain::duplicate() const { return std::make_unique<Chain>(spec(), stages_->vocabulary()); }
 void Chain::accept(std::int32_t token) { stages_->accept(token); }
+ChainTrace Chain::trace(std::span<float> logits) { return stages_->trace(logits); }
+bool Chain::feedback() const { return stages_->feedback(); }
 std::span<const std::int32_t> Chain::history() const { return stages_->history(); }
 std::uint64_t Chain::seed() const { return stages_->key().seed; }
 std::uint64_t Chain::branch() const { return stages_->key().branch; }
@@ -103,8 +111,12 @@ std::vector<StageReport> Chain::reports() const {
     std::vector<StageReport> reports;
     for (const ChainStages::Entry& entry : stages_->entries()) {
         if (entry.kind() == StageKind::step) continue;
-        reports.push_back(entry.report);
-        reports.back().slow = slowness(entry.report);
+        StageReport& report = reports.emplace_back(entry.report);
+        report.slow = slowness(entry.report);
+        report.tokens = stages_->sampled();
+        report.draft_calls = entry.drafts->calls.load(std::memory_order_relaxed);
+        report.draft_ms = static_cast<double>(entry.drafts->nanoseconds.load(std::memory_order_relaxed)) / 1e6;
+        report.hidden = !entry.factory->description().traits.clonable;
     }
     return reports;
 }
@@ -122,20 +134,28 @@ DraftChain::~DraftChain() = default;
 DraftChain::DraftChain(DraftChain&&) noexcept = default;
 DraftChain& DraftChain::operator=(DraftChain&&) noexcept = default;
 
-void DraftChain::start(const Chain& live) { follow(live, false); }
-void DraftChain::start_without_masks(const Chain& live) { follow(live, !live.stages_->masks_matter()); }
+void DraftChain::start(const Chain& live) { follow(live, Following::copies); }
+void DraftChain::start_without_masks(const Chain& live) {
+    follow(live, live.stages_->masks_matter() ? Following::copies : Following::without_masks);
+}
+void DraftChain::start_to_verify(const Chain& live) { follow(live, Following::verify); }
 
-void DraftChain::follow(const Chain& live, bool without_masks) {
-    if (!stages_ || stages_->id() != live.stages_->id() || without_masks != without_masks_) {
-        stages_ = std::make_unique<ChainStages>(*live.stages_, Phase::propose, without_masks);
-        without_masks_ = without_masks;
+void DraftChain::follow(const Chain& live, Following following) {
+    if (!stages_ || stages_->id() != live.stages_->id() || following != following_) {
+        stages_ = std::make_unique<ChainStages>(*live.stages_, following);
+        following_ = following;
         complete_ = stages_->entries().size() == live.stages_->entries().size();
     }
     stages_->follow(*live.stages_);
 }
 
 kernels::SampledToken DraftChain::propose(std::span<float> logits) { return stages_->run(logits); }
-kernels::SampledToken DraftChain::propose(const kernels::Candidates& candidates) { return stages_->run(candidates); }
+kernels::SampledToken DraftChain::propose(const kernels::Candidates& candidates) {
+    return stages_->run(candidates, true);
+}
+bool DraftChain::needs_row() const { return stages_->needs_row(); }
+kernels::SampledToken DraftChain::propose_again(std::span<float> logits) { return stages_->run_again(logits, true); }
+const char* DraftChain::host_stage() const { return stages_->host_stage(); }
 void DraftChain::advance(std::int32_t token) { stages_->accept(token); }
 const char* DraftChain::compile(PlanBuffer& buffer) const { return stages_->compile(buffer); }
 void DraftChain::forced(std::vector<std::int32_t>& tokens) const { stages_->forced(tokens); }

@@ -57,17 +57,24 @@ struct Decision {
     float margin = 0.0f;  // best minus second-best score after noise; +inf without a second
     // Not null: token is -1 and the generation has to stop. Valid until the next call.
     const StageFailure* failure = nullptr;
+    // Too few of the candidates may follow, so the row decides: decide_again(). token is -1.
+    bool needs_row = false;
 };
 
-// What a host stage has cost and how often it failed. `slow` is a sentence for the user, empty while the stage is fast.
+// What a host stage has cost and how often it failed, since the chain was made. `slow` is a sentence for the user,
+// empty while the stage is fast.
 struct StageReport {
     std::string stage;
     std::int64_t calls = 0;
-    double total_ms = 0.0;
+    double total_ms = 0.0;  // of calls and of states that follow the text, with what the host does for them
     double worst_ms = 0.0;
     std::int64_t failures = 0;
     std::string last_failure;
     std::string slow;
+    std::int64_t tokens = 0;       // that the chain has sampled meanwhile
+    std::int64_t draft_calls = 0;  // the same for drafts of this chain
+    double draft_ms = 0.0;
+    bool hidden = false;  // from drafts, because its state cannot be copied
 };
 
 // A compiled plan and the lists that it refers to. A buffer that is reused stops allocating. Each row in flight needs
@@ -75,10 +82,17 @@ struct StageReport {
 class PlanBuffer {
 public:
     kernels::SamplingPlan plan;
+    // Of compile_prefix(): the plan's token is what decide() is likely to yield.
+    bool guess = false;
     std::vector<kernels::TokenCount> counts[kernels::kMaxSamplingSteps];
 };
 
+struct ChainTrace;  // samplers/chain_trace.h
 class ChainStages;  // samplers/chain_stages.h: stages and one set of states
+
+// What a draft's stages do without: stages whose states cannot be copied; also host stages that only drop candidates;
+// none, to verify: the host runs those without copies.
+enum class Following : std::uint8_t { copies, without_masks, verify };
 
 class Chain {
 public:
@@ -97,13 +111,22 @@ public:
     // Samples the token at index history().size() from a row of logits, which is modified in place. Changes no state:
     // the same row gives the same token again.
     Decision decide(std::span<float> logits);
-    // The same where a backend has run the plan of compile_prefix(): from the candidates that it keeps.
-    Decision decide(const kernels::Candidates& candidates);
+    // The same where a backend has run the plan of compile_prefix(): from the candidates that it keeps. `ahead`: the
+    // plan was that of a DraftChain.
+    Decision decide(const kernels::Candidates& candidates, bool ahead = false);
+    // The same from the row that the plan has run on, for a Decision that needs it.
+    Decision decide_again(std::span<float> logits, bool ahead = false);
     // The token was emitted. For feedback stages it must be the one that the last decide() sampled.
     void accept(std::int32_t token);
 
     // Another chain of the same stages. Its states have accepted nothing.
     std::unique_ptr<Chain> duplicate() const;
+
+    // What decide() does to the row, stage by stage.
+    ChainTrace trace(std::span<float> logits);
+    // Whether a stage learns how tokens were sampled: only a decide() for every token of the answer brings the chain to
+    // a place within it. Otherwise accept() is enough.
+    bool feedback() const;
 
     std::span<const std::int32_t> history() const;
     std::uint64_t seed() const;
@@ -112,8 +135,10 @@ public:
     // Fills `buffer` with the plan for the next token and returns nullptr, or returns the name of the first host stage.
     // A backend that runs the plan yields what decide() yields, bit for bit.
     const char* compile(PlanBuffer& buffer) const;
-    // Fills `buffer` with the plan of the stages before the first host stage. The plan keeps its candidates, for
-    // decide(). False: there is no host stage, or the first one sees the whole vocabulary.
+    // Fills `buffer` with a plan that keeps candidates, for decide() to go on from: those that the first host stage
+    // would get. Stages that judge tokens may stand before the cut: the plan leaves them out and keeps more candidates
+    // than the cut does. False: there is no host stage, or one that transforms the whole vocabulary, or no cut.
+    // Where all that is left out seldom drops likely candidates, the plan goes on without it and samples a guess.
     bool compile_prefix(PlanBuffer& buffer) const;
     // The name of the first host stage; nullptr when there is none, so that compile() always succeeds.
     const char* host_stage() const;
@@ -145,18 +170,24 @@ public:
     // Begins a round: copies states, history and key of `live` and drops what was advanced before. Rebuilds itself when
     // `live` is another chain than last time.
     void start(const Chain& live);
-    // As start(), but leaves out host stages that only drop candidates, as long as they seldom drop likely ones. For
-    // drafts that would otherwise wait for the host at every token.
+    // As start(), but leaves out host stages that only drop candidates, as long as they seldom drop likely ones: a
+    // draft would compute their masks at every token, and on a device wait for the host.
     void start_without_masks(const Chain& live);
+    // As start(), for plans of the rows that verify a draft: stages whose states cannot be copied are host stages.
+    void start_to_verify(const Chain& live);
     // The draft's token at the next index, from the draft's logits.
     kernels::SampledToken propose(std::span<float> logits);
-    // The same from the candidates that the plan of compile_prefix() keeps.
+    // The same from the candidates that the plan of compile_prefix() keeps, or, where they are too few (needs_row()),
+    // from the row that the plan has run on.
     kernels::SampledToken propose(const kernels::Candidates& candidates);
+    bool needs_row() const;
+    kernels::SampledToken propose_again(std::span<float> logits);
     // Appends a drafted token.
     void advance(std::int32_t token);
     // As those of Chain, for the draft's next token.
     const char* compile(PlanBuffer& buffer) const;
     bool compile_prefix(PlanBuffer& buffer) const;
+    const char* host_stage() const;
     // Sets `tokens` to what a stage says must come next, cut into tokens as the tokenizer does it; empty where nothing
     // is forced, or there is no tokenizer.
     void forced(std::vector<std::int32_t>& tokens) const;
@@ -164,10 +195,10 @@ public:
     bool complete() const { return complete_; }
 
 private:
-    void follow(const Chain& live, bool without_masks);
+    void follow(const Chain& live, Following following);
 
     std::unique_ptr<ChainStages> stages_;
-    bool without_masks_ = false;
+    Following following_ = Following::copies;
     bool complete_ = false;
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "kernels/sampling_steps.h"
+#include "samplers/chain_trace.h"
 #include "samplers/plugin_call.h"
 
 namespace foresay::samplers {
@@ -67,9 +68,10 @@ std::shared_ptr<const Stage> shared_stage(const std::shared_ptr<const StageFacto
     using Key = std::tuple<const StageFactory*, const Vocabulary*, std::vector<ParameterValue>>;
     static std::mutex mutex;
     static auto& known = *new std::map<Key, std::weak_ptr<const Stage>>();  // never destroyed: stages outlive statics
-    const bool reads = std::ranges::any_of(factory->description().parameters, [](const ParameterSchema& schema) {
-        return schema.type == ParameterType::file;
-    });
+    const std::vector<ParameterSchema>& schemas = factory->description().parameters;
+    bool reads = false;
+    for (std::size_t i = 0; i < schemas.size(); ++i)
+        reads = reads || (schemas[i].type == ParameterType::file && !std::get<std::string>(parameters[i]).empty());
     if (reads) return factory->create(parameters, vocabulary);
     const Key key(factory.get(), &vocabulary, parameters);
     const auto find = [&]() -> std::shared_ptr<const Stage> {
@@ -108,6 +110,7 @@ ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabular
     entry.stream = stream_of(spec.name);
     entry.state = entry.stage->make_state();
     entry.report.stage = spec.name;
+    entry.drafts = std::make_shared<ChainStages::DraftMeter>();
     return entry;
 }
 
@@ -129,19 +132,22 @@ ChainStages::ChainStages(const ChainSpec& spec, const Vocabulary& vocabulary)
     plan_stages();
 }
 
-ChainStages::ChainStages(const ChainStages& live, Phase phase, bool without_masks)
-    : id_(live.id_), phase_(phase), vocabulary_(live.vocabulary_) {
+ChainStages::ChainStages(const ChainStages& live, Following following)
+    : id_(live.id_), phase_(Phase::propose), vocabulary_(live.vocabulary_) {
     for (const Entry& from : live.entries_) {
-        const StageTraits& traits = from.factory->description().traits;
-        if (!traits.clonable || (without_masks && traits.masks_only && !from.in_plan())) continue;
+        const bool verify = following == Following::verify;
+        const bool only_drops = from.factory->description().traits.masks_only && !from.in_plan();
+        if (!verify && !from.clonable()) continue;
+        if (following == Following::without_masks && only_drops) continue;
         Entry entry;
         entry.name = from.name;
         entry.factory = from.factory;
         entry.stage = from.stage;
         entry.stream = from.stream;
         entry.report.stage = from.name;
+        entry.drafts = from.drafts;
         try {
-            entry.state = from.stage->make_state();
+            if (from.clonable()) entry.state = from.stage->make_state();
         } catch (const Error&) {
             continue;  // the draft does without it, which costs speed at most
         }
@@ -179,13 +185,20 @@ void ChainStages::plan_stages() {
     if (std::ranges::any_of(entries_, [](const Entry& entry) { return entry.can_test(); })) verdicts_.assign(ids, 0);
 }
 
-ChainStages::Stopwatch::Stopwatch(StageReport& report) : report_(report) { ++report_.calls; }
+ChainStages::Stopwatch::Stopwatch(const Entry& entry, Phase phase, Of of) : entry_(entry), phase_(phase), of_(of) {
+    if (of == Of::call) ++entry_.report.calls;
+}
 
 ChainStages::Stopwatch::~Stopwatch() {
     const auto time = std::chrono::steady_clock::now() - start_;
+    if (phase_ == Phase::propose) {
+        if (of_ == Of::call) entry_.drafts->calls.fetch_add(1, std::memory_order_relaxed);
+        entry_.drafts->nanoseconds.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
+        return;
+    }
     const double ms = std::chrono::duration<double, std::milli>(time).count();
-    report_.total_ms += ms;
-    report_.worst_ms = std::max(report_.worst_ms, ms);
+    entry_.report.total_ms += ms;
+    entry_.report.worst_ms = std::max(entry_.report.worst_ms, ms);
 }
 
 kernels::NoiseKey ChainStages::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
@@ -228,7 +241,9 @@ void ChainStages::follow(const ChainStages& live) {
         if (!entry.state) continue;
         entry.broken = from.broken;
         entry.misled = false;
-        if (entry.broken.empty()) entry.broken = entry.state->copy(*from.state);
+        if (!entry.broken.empty()) continue;
+        const Stopwatch watch(entry, phase_, Stopwatch::Of::state);
+        entry.broken = entry.state->copy(*from.state);
     }
 }
 
@@ -239,6 +254,7 @@ void ChainStages::accept(std::int32_t token) {
     const float probability = known ? scratch_.log_probability(token) : kUnknown;
     history_.push_back(token);
     decided_ = false;
+    if (drawn) ++sampled_;
     for (const std::size_t i : active_) {
         Entry& entry = entries_[i];
         if (!entry.state || !entry.broken.empty()) continue;
@@ -247,6 +263,7 @@ void ChainStages::accept(std::int32_t token) {
             accepted.log_probability = probability;
             accepted.received_log_probability = log_probability(entry.received_ids, entry.received_logits, token);
         }
+        const Stopwatch watch(entry, phase_, Stopwatch::Of::state);
         entry.broken = entry.state->accept(accepted);
         entry.misled = !drawn && !entry.broken.empty();
     }
@@ -266,7 +283,7 @@ std::string_view ChainStages::make_step(const Entry& entry, std::vector<kernels:
 }
 
 std::string_view ChainStages::make_mask(const Entry& entry, kernels::SamplingStep& step) const {
-    const Stopwatch watch(entry.report);
+    const Stopwatch watch(entry, phase_);
     entry.masks.resize(kMasks);
     entry.last_mask = (entry.last_mask + 1) % kMasks;
     std::vector<std::uint32_t>& bits = entry.masks[entry.last_mask];
@@ -297,26 +314,51 @@ std::string_view ChainStages::make_mask(const Entry& entry, kernels::SamplingSte
 }
 
 kernels::SampledToken ChainStages::run(std::span<float> logits) {
-    failed_ = false;
+    failed_ = needs_row_ = false;
     scratch_.start(logits, vocabulary_->size());
     return run_from(0);
 }
 
-kernels::SampledToken ChainStages::run(const kernels::Candidates& candidates) {
-    failed_ = false;
+kernels::SampledToken ChainStages::run(const kernels::Candidates& candidates, bool ahead) {
+    failed_ = needs_row_ = false;
     scratch_.start(candidates);
-    return run_from(first_host());
+    const std::size_t first = first_left_out(ahead);
+    if (first >= cut_before_) return run_from(first);
+    const std::int32_t most = kept_before_cut();
+    const bool all = candidates.count < most || vocabulary_->size() <= most;
+    for (std::size_t at = first; at < cut_before_; ++at) {
+        Entry& entry = entries_[active_[at]];
+        if (!left_out(entry, ahead)) continue;
+        const bool runs =
+            entry.broken.empty() && entry.can_test() ? test_list(entry, true) : run_stage(entry, counts_[at]);
+        if (!runs) return {};
+    }
+    const std::int32_t left = scratch_.list().count;
+    needs_row_ = left < cut_ && (!all || left == 0);
+    return needs_row_ ? kernels::SampledToken{.token = -1} : run_from(cut_before_);
 }
 
-kernels::SampledToken ChainStages::run_from(std::size_t first) {
+kernels::SampledToken ChainStages::run_again(std::span<float> logits, bool ahead) {
+    failed_ = needs_row_ = false;
+    scratch_.start(logits, vocabulary_->size());
+    return run_from(0, true, ahead);
+}
+
+kernels::SampledToken ChainStages::run_from(std::size_t first, bool planned, bool ahead) {
     forget_tests();
+    if (trace_ != nullptr) note_column({}, false);
     for (std::size_t at = first; at < active_.size(); ++at) {
+        if (planned && at < cut_before_ && !left_out(entries_[active_[at]], ahead)) continue;
         if (cut_ > 0 && at == cut_before_) {
             if (!test_best(cut_)) return {};
             scratch_.cut(cut_);
+            if (trace_ != nullptr) note_column(cut_replaces_ ? entries_[active_[at]].name : "", !cut_replaces_);
             if (cut_replaces_) continue;
         }
-        if (!run_stage(entries_[active_[at]], counts_[at])) return {};
+        Entry& entry = entries_[active_[at]];
+        const std::int64_t failures = entry.report.failures;
+        if (!run_stage(entry, counts_[at])) return {};
+        if (trace_ != nullptr && !note_stage(entry, failures)) return {};
     }
     kernels::SampledToken sampled;
     if (pending_.empty()) {
@@ -351,7 +393,7 @@ bool ChainStages::run_stage(Entry& entry, std::vector<kernels::TokenCount>& coun
 bool ChainStages::fail(Entry& entry, std::string_view why) {
     ++entry.report.failures;
     entry.report.last_failure = why;
-    if (why.data() == kLeftNone.data()) entry.report.last_failure += tail_of_text();
+    if (why == kLeftNone) entry.report.last_failure += tail_of_text();
     if (phase_ == Phase::propose || entry.on_error == StageSpec::OnError::skip) return true;
     failed_ = true;
     failure_.stage = entry.name;
@@ -374,7 +416,7 @@ std::string ChainStages::tail_of_text() const {
 
 // Runs a stage that transforms the candidates. False: the generation has to stop.
 bool ChainStages::run_process(Entry& entry) {
-    const Stopwatch watch(entry.report);
+    const Stopwatch watch(entry, phase_);
     kernels::Candidates candidates = scratch_.list();
     if (candidates.count == 0) return true;
     const std::int32_t count = candidates.count;
@@ -480,14 +522,14 @@ void ChainStages::forced(std::vector<std::int32_t>& tokens) const {
     }
 }
 
-std::size_t ChainStages::first_host() const {
+std::size_t ChainStages::first_left_out(bool ahead) const {
     std::size_t at = 0;
-    while (at < active_.size() && entries_[active_[at]].in_plan()) ++at;
+    while (at < active_.size() && !left_out(entries_[active_[at]], ahead)) ++at;
     return at;
 }
 
 const char* ChainStages::host_stage() const {
-    const std::size_t at = first_host();
+    const std::size_t at = first_left_out(of_draft());
     return at < active_.size() ? entries_[active_[at]].name.c_str() : nullptr;
 }
 
@@ -512,22 +554,59 @@ bool ChainStages::masks_matter() const {
     return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.likely_dropped > kMattering; });
 }
 
+std::int32_t ChainStages::kept_before_cut() const {
+    constexpr std::int32_t kFew = 24;
+    return std::min(cut_ + std::max(cut_ / 2, kFew), kernels::kCandidateCut);
+}
+
 const char* ChainStages::compile(PlanBuffer& buffer) const {
     if (const char* name = host_stage()) return name;
-    return compile_steps(active_.size(), buffer);
+    begin_plan(buffer);
+    for (std::size_t at = 0; at < active_.size(); ++at) {
+        if (cut_ > 0 && at == cut_before_) {
+            buffer.plan.cut_at = buffer.plan.step_count;
+            if (cut_replaces_) continue;
+        }
+        if (const char* name = add_step(at, buffer)) return name;
+    }
+    return nullptr;
 }
 
 bool ChainStages::compile_prefix(PlanBuffer& buffer) const {
-    const std::size_t host = first_host();
-    if (host == active_.size() || cut_ == 0 || cut_before_ > host) return false;
-    if (compile_steps(host, buffer) != nullptr) return false;
-    if (cut_before_ == host) buffer.plan.cut_at = buffer.plan.step_count;
-    buffer.plan.greedy = true;  // its token is not used, so noise would be wasted
-    buffer.plan.keep = true;
+    const bool ahead = of_draft();
+    const std::size_t first = first_left_out(ahead);
+    if (first == active_.size() || cut_ == 0) return false;
+    bool only_drop = true;
+    for (std::size_t at = first; at < active_.size(); ++at) {
+        const Entry& entry = entries_[active_[at]];
+        if (!left_out(entry, ahead)) continue;
+        if (at < cut_before_ && !entry.judges()) return false;
+        only_drop = only_drop && entry.factory->description().traits.masks_only;
+    }
+    begin_plan(buffer);
+    kernels::SamplingPlan& plan = buffer.plan;
+    const bool before_cut = first < cut_before_;
+    buffer.guess = only_drop && !ahead && !masks_matter();
+    plan.keep = true;
+    if (before_cut) plan.cut = kept_before_cut();
+    for (std::size_t at = 0; at < active_.size(); ++at) {
+        if (at == cut_before_) plan.cut_at = plan.step_count;
+        if (at == (before_cut ? cut_before_ : first)) {
+            plan.keep_at = plan.step_count;
+            if (!buffer.guess) break;
+        }
+        if (at == cut_before_ && before_cut) {
+            plan.steps[plan.step_count++] = {.kind = kernels::SamplingStepKind::top_k,
+                                             .top_k = static_cast<std::uint32_t>(cut_)};
+        }
+        if ((at == cut_before_ && cut_replaces_) || left_out(entries_[active_[at]], ahead)) continue;
+        if (add_step(at, buffer) != nullptr) return false;
+    }
+    if (!buffer.guess) plan.greedy = true;  // its token is not used, so noise would be wasted
     return true;
 }
 
-const char* ChainStages::compile_steps(std::size_t end, PlanBuffer& buffer) const {
+void ChainStages::begin_plan(PlanBuffer& buffer) const {
     kernels::SamplingPlan& plan = buffer.plan;
     plan.key = key();
     plan.vocab = vocabulary_->size();
@@ -535,17 +614,16 @@ const char* ChainStages::compile_steps(std::size_t end, PlanBuffer& buffer) cons
     plan.cut_at = 0;
     plan.greedy = greedy_;
     plan.keep = false;
+    plan.keep_at = kernels::kMaxSamplingSteps;
     plan.step_count = 0;
-    for (std::size_t at = 0; at < end; ++at) {
-        const Entry& entry = entries_[active_[at]];
-        if (cut_ > 0 && at == cut_before_) {
-            plan.cut_at = plan.step_count;
-            if (cut_replaces_) continue;
-        }
-        const std::int32_t step = plan.step_count++;
-        if (!make_step(entry, buffer.counts[step], plan.steps[step]).empty()) return entry.name.c_str();
-    }
-    return nullptr;
+    buffer.guess = false;
+}
+
+const char* ChainStages::add_step(std::size_t at, PlanBuffer& buffer) const {
+    const Entry& entry = entries_[active_[at]];
+    const std::int32_t step = buffer.plan.step_count++;
+    buffer.plan.steps[step] = {};  // it may hold lists of a stage that is gone
+    return make_step(entry, buffer.counts[step], buffer.plan.steps[step]).empty() ? nullptr : entry.name.c_str();
 }
 
 }  // namespace foresay::samplers

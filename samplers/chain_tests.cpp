@@ -29,7 +29,7 @@ void ChainStages::forget_tests() {
 // One call of a stage: empty, or what went wrong.
 std::string_view ChainStages::call_test(Entry& entry, std::span<const std::int32_t> ids,
                                         std::vector<std::uint8_t>& keep) {
-    const Stopwatch watch(entry.report);
+    const Stopwatch watch(entry, phase_);
     keep.assign(ids.size(), 0);
     // As a mask, it decides even in the rows of a draft.
     const StageContext context = context_for(entry, Phase::decide);
@@ -46,7 +46,7 @@ std::string_view ChainStages::call_test(Entry& entry, std::span<const std::int32
     return second.empty() && std::equal(keep.begin(), keep.end(), again_.rbegin()) ? std::string_view() : kTwoAnswers;
 }
 
-bool ChainStages::test_list(Entry& entry) {
+bool ChainStages::test_list(Entry& entry, bool may_drop_all) {
     const kernels::Candidates list = scratch_.list();
     if (list.count == 0) return true;
     const std::string_view wrong = call_test(entry, {list.ids, static_cast<std::size_t>(list.count)}, keep_);
@@ -62,7 +62,7 @@ bool ChainStages::test_list(Entry& entry) {
         list.logits[kept++] = list.logits[i];
     }
     note_dropped(entry, likely);
-    if (kept == 0) return fail(entry, kLeftNone);
+    if (kept == 0 && !may_drop_all) return fail(entry, kLeftNone);
     scratch_.set_list(kept);
     return true;
 }
@@ -158,14 +158,16 @@ bool ChainStages::test_best(std::int32_t count) {
             asked_ids_.clear();
             ask_about_best(depth);
         }
-        const std::size_t before = dropped_.size(), asked = asked_ids_.size();
+        const std::size_t before = dropped_.size(), asked = asked_ids_.size(), judges = pending_.size();
         if (!test_ids()) return false;
+        const bool all_stay = dropped_.size() == before && pending_.size() == judges;
         for (std::size_t at = 0; first && at < pending_.size(); ++at) {
             note_dropped(entries_[pending_[at]], std::ranges::any_of(dropped_, [&](const Dropped& one) {
                              return (one.by >> at & 1u) != 0 && std::ranges::find(likely, one.id) != std::end(likely);
                          }));
         }
         first = false;
+        if (all_stay) break;
         // Where few may follow, more at a time.
         if (asked >= kEnough && 4 * (dropped_.size() - before) > 3 * asked)
             depth = std::min(4 * depth, std::max(vocabulary_->size(), 1));

@@ -5,13 +5,28 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <system_error>
 
 #include "base/error.h"
 
 namespace foresay::samplers {
+namespace {
+
+// By path. Empty but in processes that have kept some.
+std::map<std::string, std::string>& kept() {
+    static auto& files = *new std::map<std::string, std::string>();
+    return files;
+}
+
+}  // namespace
+
+void keep_parameter_file(const std::string& path, const std::string& key) {
+    kept()[path] = read_parameter_file(path, key);
+}
 
 std::string read_parameter_file(const std::string& path, const std::string& key) {
+    if (const auto found = kept().find(path); found != kept().end()) return found->second;
     const std::string what = key + ": the file " + path;
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(path, error);

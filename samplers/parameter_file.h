@@ -12,4 +12,8 @@ inline constexpr std::size_t kMaxParameterFile = std::size_t{16} << 20;
 // kMaxParameterFile bytes.
 std::string read_parameter_file(const std::string& path, const std::string& key);
 
+// Reads it now, so that read_parameter_file() has it later: for a process that is about to lose its files. One thread
+// at a time with all of these calls. Errors: as read_parameter_file().
+void keep_parameter_file(const std::string& path, const std::string& key);
+
 }  // namespace foresay::samplers

@@ -44,11 +44,6 @@ const foresay_math kMath = {sizeof(foresay_math), 0, [](float x) { return kernel
 
 foresay_text text_of(std::string_view text) { return {text.data() != nullptr ? text.data() : "", text.size()}; }
 
-// Held by calls of [main] functions: one thread at a time per library, and in all, which is simpler and costs nothing.
-std::mutex& main_calls() {
-    static std::mutex& mutex = *new std::mutex();  // stages may outlive statics
-    return mutex;
-}
 bool is_main(PluginFunction which) {
     return which == PluginFunction::create || which == PluginFunction::destroy ||
            which == PluginFunction::state_create || which == PluginFunction::state_destroy;
@@ -402,6 +397,11 @@ private:
 };
 
 }  // namespace
+
+std::mutex& main_calls() {
+    static std::mutex& mutex = *new std::mutex();  // stages may outlive statics
+    return mutex;
+}
 
 bool has_process(const Stage& stage) {
     const auto* plugin = dynamic_cast<const PluginStage*>(&stage);

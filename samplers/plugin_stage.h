@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* s
                                                         std::shared_ptr<const void> keep_alive,
                                                         const std::string& origin,
                                                         std::atomic<std::uint32_t>* running = nullptr);
+
+// Held by calls of [main] functions: one thread at a time per library, and in all, which is simpler and costs nothing.
+std::mutex& main_calls();
 
 // For checks of a sampler. Whether the stage's sampler has process(), which the stage need not use; a stage of another
 // kind has it where it uses it.

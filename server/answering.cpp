@@ -78,6 +78,7 @@ private:
     void filter(Lane& lane, std::vector<OutputEvent> raw);
     void filter_hole(Lane& lane, std::string& text);
     void finish_text(Lane& lane);
+    static void cut_by_deadline(Lane& lane);
     void cancel_all();
 
     AnswerContext context_;
@@ -127,6 +128,8 @@ void Answering::start() {
         plain.enough = static_cast<std::size_t>(model.context_length());
         prediction = model.tokenizer().encode(request_.prediction, plain);
     }
+    const double deadline = speculative::steady_now() + static_cast<double>(request_.deadline_ms) -
+                            std::chrono::duration<double, std::milli>(Clock::now() - begun_).count();
     const auto self = shared_from_this();
     const std::lock_guard lock(mutex_);
     std::vector<BackendRequest> requests;
@@ -152,6 +155,7 @@ void Answering::start() {
             one.queue = context_.caller.name;
             one.reuse = request_.reuse;
             one.priority = request_.priority;
+            if (request_.deadline_ms > 0) one.deadline = deadline;
             requests.push_back(std::move(one));
         }
     }
@@ -193,14 +197,19 @@ void Answering::cancel_all() {
     }
 }
 
+void Answering::cut_by_deadline(Lane& lane) {
+    if (lane.stopped) return;  // by what was written, before
+    lane.stopped = lane.choice.cut_by_time = lane.choice.cut_by_deadline = true;
+    lane.choice.finish = Finish::length;
+}
+
 bool Answering::token(std::size_t index, const GeneratedToken& token) {
     const std::lock_guard lock(mutex_);
     Lane& lane = *lanes_[index];
     if (failed_ || lane.stopped) return false;
     const Clock::time_point now = Clock::now();
     if (request_.deadline_ms > 0 && now - begun_ > std::chrono::milliseconds(request_.deadline_ms)) {
-        lane.stopped = lane.choice.cut_by_time = lane.choice.cut_by_deadline = true;
-        lane.choice.finish = Finish::length;
+        cut_by_deadline(lane);
         return false;
     }
     if (lane.first) {
@@ -327,6 +336,7 @@ void Answering::end(std::size_t index, const BackendEnd& end) {
     if (context_.lease != nullptr) context_.lease->charge(lane.choice.tokens);
     if (left_ == 0) context_.lease.reset();
     if (failed_) return;
+    if (end.finish == BackendEnd::Finish::deadline) cut_by_deadline(lane);
     if (lane.choice.cut_by_deadline && lane.first) {
         failed_ = true;
         cancel_all();

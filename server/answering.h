@@ -2,8 +2,7 @@
 // of its protocol.
 //
 // Data flow: the backend's thread hands in tokens; an OutputMachine tells reasoning, content and calls apart; stop
-// strings
-//           are looked for in the content; the writer gives them their form.
+//           strings are looked for in the content; the writer gives them their form.
 // Life:     an answering lives until its last text has ended. The client's going cancels it.
 // Threads:  answer() on any thread; it returns when the backend has the request.
 // Errors:   answer() throws ApiError as long as nothing was sent; later ones go to the writer.

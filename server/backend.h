@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/cache/page_store.h"
 #include "samplers/chain.h"
 #include "speculative/generator.h"
 
@@ -32,6 +33,8 @@ struct BackendRequest {
     int priority = 0;                      // who runs when not all can: a higher one first
     std::string queue;                     // requests of one queue take turns with those of others
     bool reuse = true;                     // a beginning that was evaluated before may be used again
+    // By speculative::steady_now(): when the text ends with what it has. One that waits takes no place then. 0: never.
+    double deadline = 0.0;
 };
 
 struct TokenProbability {
@@ -64,7 +67,7 @@ struct GeneratedToken {
 };
 
 struct BackendEnd {
-    enum class Finish : std::uint8_t { stop, length, cancelled, failed };
+    enum class Finish : std::uint8_t { stop, length, cancelled, failed, deadline };
     Finish finish = Finish::length;
     std::string error;               // of failed: one sentence
     std::int64_t cached_tokens = 0;  // of the prompt, that were not evaluated again
@@ -96,6 +99,8 @@ public:
     virtual std::size_t running() const = 0;
     virtual std::size_t waiting() const = 0;
     virtual std::size_t most_running() const = 0;
+    // Of the pages that it keeps outside its cache.
+    virtual core::PageCounters pages() const { return {}; }
 };
 
 }  // namespace foresay::server

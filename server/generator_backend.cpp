@@ -33,6 +33,7 @@ struct GeneratorBackend::State {
         std::shared_ptr<TokenSink> sink;
         std::atomic<bool> cancelled{false};
         Clock::time_point submitted = Clock::now();
+        bool late() const { return request.deadline > 0.0 && request.deadline <= speculative::steady_now(); }
     };
 
     State(const engine::Engine& engine, std::size_t queue)
@@ -50,23 +51,34 @@ struct GeneratorBackend::State {
     std::thread thread;
 
     void work();
+    void end_dropped(std::unique_lock<std::mutex>& lock);
     void answer(Job& job);
     void run(Job& job, BackendEnd& end);
 };
+
+// Ends those that wait no longer: who was cancelled, and whose deadline has come. The lock is open for their sinks.
+void GeneratorBackend::State::end_dropped(std::unique_lock<std::mutex>& lock) {
+    const auto late =
+        std::stable_partition(waiting.begin(), waiting.end(), [](const auto& job) { return !job->late(); });
+    dropped.insert(dropped.end(), late, waiting.end());
+    waiting.erase(late, waiting.end());
+    while (!dropped.empty()) {
+        const std::shared_ptr<Job> job = dropped.front();
+        dropped.pop_front();
+        lock.unlock();
+        BackendEnd end;
+        end.queue_ms = ms_since(job->submitted);
+        end.finish = job->late() ? BackendEnd::Finish::deadline : BackendEnd::Finish::cancelled;
+        job->sink->end(end);
+        lock.lock();
+    }
+}
 
 void GeneratorBackend::State::work() {
     std::unique_lock lock(mutex);
     for (;;) {
         wake.wait(lock, [&] { return stopping || !waiting.empty() || !dropped.empty(); });
-        while (!dropped.empty()) {
-            const std::shared_ptr<Job> job = dropped.front();
-            dropped.pop_front();
-            lock.unlock();
-            BackendEnd end;
-            end.finish = BackendEnd::Finish::cancelled;
-            job->sink->end(end);
-            lock.lock();
-        }
+        end_dropped(lock);
         if (!waiting.empty()) {
             running = waiting.front();
             waiting.pop_front();
@@ -98,6 +110,10 @@ void GeneratorBackend::State::answer(Job& job) {
 void GeneratorBackend::State::run(Job& job, BackendEnd& end) {
     BackendRequest& request = job.request;
     if (job.cancelled) return;
+    if (job.late()) {
+        end.finish = BackendEnd::Finish::deadline;
+        return;
+    }
     if (!request.reuse) generator.truncate(0);
     // What the cache holds of the prompt stays, for this text or a parked one.
     const std::vector<std::uint8_t> given(request.prompt.size(), 0);
@@ -121,6 +137,8 @@ void GeneratorBackend::State::run(Job& job, BackendEnd& end) {
     const Clock::time_point start = Clock::now();
     const speculative::GenerateResult result = generator.generate(text, [&](const speculative::TokenEvent& event) {
         if (event.token >= 0 && go_on) go_on = job.sink->token({event.token, event.drafted, event.source});
+        std::unique_lock lock(mutex);
+        end_dropped(lock);
     });
     end.first_token_ms = result.ttft_ms;
     end.prompt_ms = result.ttft_ms;
@@ -134,6 +152,7 @@ void GeneratorBackend::State::run(Job& job, BackendEnd& end) {
             end.finish = BackendEnd::Finish::length;
             break;
         case speculative::FinishReason::cancelled:
+        case speculative::FinishReason::deadline:  // a generator knows none
             end.finish = BackendEnd::Finish::cancelled;
             break;
     }

@@ -9,8 +9,8 @@ namespace foresay::server {
 
 namespace {
 
-// Millions of steps: a third of a second of one core.
-constexpr std::int64_t kMostWork = 5;
+// Millions of steps: about a tenth of a second of one core.
+constexpr std::int64_t kMostWork = 2;
 
 }  // namespace
 
@@ -25,6 +25,7 @@ void Grammars::set(samplers::ChainSpec& spec, const std::string& language, const
     put("language", language);
     put("text", text);
     // A configured grammar's options are not this one's.
+    put("file", std::string());
     put("trigger", std::string());
     put("after", std::string("end"));
     put("whitespace", std::string("compact"));

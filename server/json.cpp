@@ -50,6 +50,9 @@ public:
         const std::size_t colon = text.find("syntax error");
         error = "at byte " + std::to_string(position) + ": " +
                 (colon == std::string::npos ? text.substr(text.find("] ") + 2) : text.substr(colon));
+        // The library goes on with what it has read last, which may be a whole prompt.
+        for (const char* quoted : {"; last read: '", " parsing '"})
+            error.resize(std::min(error.size(), error.find(quoted)));
         return false;
     }
 

@@ -57,9 +57,10 @@ public:
             told.finish = BackendEnd::Finish::failed;
             told.error = end.error;
         } else {
-            told.finish = result.finish == speculative::FinishReason::stop     ? BackendEnd::Finish::stop
-                          : result.finish == speculative::FinishReason::length ? BackendEnd::Finish::length
-                                                                               : BackendEnd::Finish::cancelled;
+            told.finish = result.finish == speculative::FinishReason::stop       ? BackendEnd::Finish::stop
+                          : result.finish == speculative::FinishReason::length   ? BackendEnd::Finish::length
+                          : result.finish == speculative::FinishReason::deadline ? BackendEnd::Finish::deadline
+                                                                                 : BackendEnd::Finish::cancelled;
         }
         ended_ = true;
         --open_;
@@ -123,8 +124,10 @@ Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> si
     one.speculation = request.speculation;
     one.priority = request.priority;
     one.queue = std::move(request.queue);
+    one.deadline = request.deadline;
     // A salt that no other text has: nothing is shared.
     static std::atomic<std::uint64_t> number{0};
+    one.outlasts = request.reuse;
     if (!request.reuse) one.cache_salt = "alone " + std::to_string(++number);
     const auto held = std::make_shared<LoopSink>(state_->loop, state_->open, std::move(sink));
     try {
@@ -148,6 +151,7 @@ void LoopBackend::pause(Ticket ticket, bool paused) {
 }
 
 std::size_t LoopBackend::running() const { return std::min<std::size_t>(state_->open, parallel_); }
+core::PageCounters LoopBackend::pages() const { return state_->loop.status().pages; }
 std::size_t LoopBackend::waiting() const {
     const std::size_t open = state_->open;
     return open > parallel_ ? open - parallel_ : 0;

@@ -1,5 +1,6 @@
 // server/loop_backend.h: answers many requests side by side, with an EngineLoop: rows of all of them share forwards,
-// beginnings are kept, and each text is drafted from itself.
+// beginnings are kept, and each text is drafted for as far as that pays: from itself, and by the draft model where the
+// engine has one.
 //
 // Threads:  that of the loop; see backend.h.
 // Errors:   the constructor throws Error where the batch cannot be made.
@@ -26,6 +27,7 @@ public:
     std::size_t running() const override;
     std::size_t waiting() const override;
     std::size_t most_running() const override { return parallel_; }
+    core::PageCounters pages() const override;
 
 private:
     struct State;

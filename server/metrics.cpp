@@ -56,7 +56,7 @@ void Metrics::first_token(double seconds) { first_token_.add(seconds); }
 void Metrics::next_token(double seconds) { next_token_.add(seconds); }
 
 void Metrics::end_text(const BackendEnd& end, std::int64_t tokens, const std::string& api, double seconds) {
-    static constexpr std::array<const char*, 4> kFinish = {"stop", "length", "cancelled", "error"};
+    static constexpr std::array<const char*, 5> kFinish = {"stop", "length", "cancelled", "error", "deadline"};
     generated_tokens_ += static_cast<std::uint64_t>(tokens);
     cached_tokens_ += static_cast<std::uint64_t>(end.cached_tokens);
     rounds_ += static_cast<std::uint64_t>(end.speculation.rounds);
@@ -116,6 +116,17 @@ std::string Metrics::text(const std::string& model, const std::string& version, 
          "Tokens of prompts that the cache held already.", text_of(cached_tokens_.load()));
     both("prefix_queried_tokens_total", "prefix_cache_queries_total", "counter",
          "Tokens of prompts that were looked for in the cache.", text_of(prompt_tokens_.load()));
+    one("foresay_pages_stored_total", "counter", "Pages that left the KV cache and were kept.",
+        text_of(gauges.pages.stored));
+    one("foresay_pages_from_host_total", "counter", "Pages that came back from host memory.",
+        text_of(gauges.pages.from_host));
+    one("foresay_pages_from_disk_total", "counter", "Pages that came back from files.",
+        text_of(gauges.pages.from_disk));
+    one("foresay_pages_to_disk_total", "counter", "Pages that were written to files.", text_of(gauges.pages.to_disk));
+    one("foresay_pages_dropped_total", "counter", "Pages that had room in no tier.", text_of(gauges.pages.dropped));
+    one("foresay_pages_host_bytes", "gauge", "Host memory for pages.", text_of(gauges.pages.host_bytes));
+    one("foresay_pages_disk_bytes", "gauge", "Bytes of the files of pages, as last counted.",
+        text_of(gauges.pages.disk_bytes));
     both("generated_tokens_total", "generation_tokens_total", "counter", "Tokens that were generated.",
          text_of(generated_tokens_.load()));
     histogram("ttft_seconds", "time_to_first_token_seconds", "From a request to its first token.", first_token_);

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "core/cache/page_store.h"
 #include "server/backend.h"
 
 namespace foresay::server {
@@ -41,11 +42,14 @@ public:
     void first_token(double seconds);
     void next_token(double seconds);
     void end_text(const BackendEnd& end, std::int64_t tokens, const std::string& api, double seconds);
+    // kClientGone: the client went before its answer was there, so that it got no status.
+    static constexpr int kClientGone = 499;
     void count_response(int status);
 
     struct Gauges {
         std::size_t running = 0, waiting = 0, most_running = 0, connections = 0;
         std::uint64_t stalled = 0;
+        core::PageCounters pages;
     };
     // In the text format of Prometheus, with vLLM's names for the same numbers.
     std::string text(const std::string& model, const std::string& version, const std::string& fingerprint,

@@ -40,8 +40,7 @@ std::string defaults_of(const engine::Engine& engine, const core::ChatStyle& sty
         }
         const std::vector<samplers::ParameterSchema>& parameters = factory->description().parameters;
         for (const auto& [name, value] : stage.parameters) {
-            const auto schema = std::find_if(parameters.begin(), parameters.end(),
-                                             [&](const samplers::ParameterSchema& one) { return one.name == name; });
+            const auto schema = std::ranges::find(parameters, name, &samplers::ParameterSchema::name);
             all += name + '=' + core::to_toml(value) + '\n';
             if (schema != parameters.end() && schema->type == samplers::ParameterType::file)
                 contents(std::get<std::string>(value));
@@ -78,7 +77,8 @@ ServedModel::ServedModel(const engine::Engine& engine, std::string name, const s
     takes_tools_ = style_.chat->takes_tools();
     native_developer_ = source.find("developer") != std::string::npos;
     const core::ChatMessage probe{"user", "x", {}, {}};
-    const jinja::Value* content = style_.chat->messages_value({&probe, 1}).list().items[0].dict().find_text("content");
+    const jinja::Value messages = style_.chat->messages_value({&probe, 1});
+    const jinja::Value* content = messages.list().items[0].dict().find_text("content");
     typed_content_ = content != nullptr && content->is(jinja::Kind::list);
     if (!takes_tools_) return;
     // Whether arguments are written as an object, or as the text that they are.
@@ -138,7 +138,7 @@ void ServedModel::find_fingerprint() {
 namespace {
 
 // The temperature that is set becomes the middle of a range, as llama.cpp does it.
-void use_dynamic_temperature(samplers::ChainSpec& spec, double range) {
+void use_dynamic_temperature(samplers::ChainSpec& spec, double range, const std::string& param) {
     constexpr double kLeast = 0.01;
     double middle = 1.0;
     if (const auto stage = std::ranges::find(spec, "temperature", &samplers::StageSpec::name); stage != spec.end()) {
@@ -150,6 +150,10 @@ void use_dynamic_temperature(samplers::ChainSpec& spec, double range) {
         if (middle == 0.0) return;  // no noise at all
         samplers::set_parameter(spec, "temperature", "value", 1.0);
     }
+    const double most = samplers::find_builtin("dynatemp")->description().parameters[1].max.value_or(middle + range);
+    if (middle + range > most)
+        throw wrong_value(param, "'" + param + "' and the temperature are more than " + Json(most).dump() +
+                                     " together; make one of them smaller");
     samplers::set_parameter(spec, "dynatemp", "min", std::max(middle - range, kLeast));
     samplers::set_parameter(spec, "dynatemp", "max", middle + range);
 }
@@ -215,7 +219,7 @@ samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) co
     for (const SamplerSetting& setting : request.samplers) {
         if (setting.adds_stage) apply(setting);
     }
-    if (request.dynatemp_range > 0.0) use_dynamic_temperature(spec, request.dynatemp_range);
+    if (request.dynatemp_range > 0.0) use_dynamic_temperature(spec, request.dynatemp_range, request.dynatemp_param);
     if (request.mirostat > 0) use_mirostat(spec, request.mirostat);
     for (SamplerSetting setting : request.samplers) {
         if (setting.stage == "mirostat" && request.mirostat == 1) setting.stage = "mirostat_1";

@@ -230,7 +230,7 @@ std::string ServedModel::render(const Conversation& conversation) const {
     try {
         if (style_.chat) return render_template(conversation).bytes();
     } catch (const jinja::TemplateError& problem) {
-        throw wrong_value("messages",
+        throw wrong_value(conversation.param,
                           std::string("the model's chat template refuses these messages: ") + problem.what());
     }
     std::string text;
@@ -243,7 +243,7 @@ std::vector<std::int32_t> ServedModel::encode_conversation(const Conversation& c
     try {
         return style_.chat->encode(render_template(conversation));
     } catch (const jinja::TemplateError& problem) {
-        throw wrong_value("messages",
+        throw wrong_value(conversation.param,
                           std::string("the model's chat template refuses these messages: ") + problem.what());
     }
 }

@@ -38,8 +38,9 @@ struct Tool {
 // A conversation that is to be answered.
 struct Conversation {
     std::vector<Message> messages;
-    std::vector<Tool> tools;     // empty: the answer is not searched for calls
-    bool continue_last = false;  // the last message is the beginning of the answer
+    std::string param = "messages";  // the field that has them
+    std::vector<Tool> tools;         // empty: the answer is not searched for calls
+    bool continue_last = false;      // the last message is the beginning of the answer
     bool generation_prompt = true;
     bool must_call = false;   // the answer is one call or several
     std::string call_name;    // of the only tool that may then be called; empty: any
@@ -100,6 +101,7 @@ struct GenerationRequest {
     std::vector<SamplerSetting> samplers;
     int mirostat = 0;             // version that takes the place of the stages that drop tokens; 0: none
     double dynatemp_range = 0.0;  // of the temperature around the value that is set; 0: it is fixed
+    std::string dynatemp_param;   // the field that says so
     std::optional<AnswerForm> form;
     std::optional<std::vector<std::string>> chain;  // the names of the stages, in order; none: the configured ones
     int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none

@@ -31,6 +31,14 @@ bool is_numeric_host(const std::string& host) {
     return host.starts_with('[') || host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
+// "POST /v1/completions 400 ann: invalid_value "top_p"". `status` 0: it was told already.
+std::string line_of(const HttpRequest& request, int status, const std::string& caller, const std::string& note) {
+    std::string line = request.method.empty() ? std::string("no request") : request.method + " " + request.path;
+    if (status != 0) line += " " + std::to_string(status);
+    if (!caller.empty()) line += " " + caller;
+    return note.empty() ? line : line + ": " + note;
+}
+
 }  // namespace
 
 int status_of(Problem problem) {
@@ -140,7 +148,10 @@ void Service::check_origin(const HttpRequest& head) const {
 HttpResponse Service::refusal(const HttpRequest& head, const ApiError& error) const {
     bool ignored = false;
     const Route* route = find(head, ignored);
-    const ErrorShape shape = route != nullptr ? route->error : error_shape_of(head.path);
+    ErrorShape shape = route != nullptr ? route->error : error_shape_of(head.path);
+    // A path that is asked with a method that it does not have is still one of its protocol.
+    const auto of_path = std::ranges::find(routes_, std::string_view(head.path), &Route::path);
+    if (route == nullptr && of_path != routes_.end()) shape = of_path->error;
     HttpResponse response = shape(error, head.id);
     add_error_headers(error, response);
     return response;
@@ -171,7 +182,7 @@ std::optional<HttpResponse> Service::check(HttpRequest& head) {
                 if (head.path == one.path) allowed += (allowed.empty() ? "" : ", ") + std::string(one.method);
             }
             response.headers.push_back({"allow", allowed});
-            metrics_.count_response(response.status);
+            tell(head, response);
             return response;
         }
         if (route == nullptr)
@@ -189,53 +200,98 @@ std::optional<HttpResponse> Service::check(HttpRequest& head) {
         if (route->manage == nullptr && loaded() == nullptr) throw loading();
     } catch (const ApiError& error) {
         HttpResponse response = refusal(head, error);
-        metrics_.count_response(response.status);
-        if (options_.log) options_.log(head.method + " " + head.path + " " + std::to_string(response.status));
+        tell(head, response);
         return response;
     }
     return std::nullopt;
 }
 
+void Service::tell(const HttpRequest& head, const HttpResponse& response) {
+    metrics_.count_response(response.status);
+    if (options_.log) options_.log(line_of(head, response.status, {}, response.note));
+}
+
 HttpResponse Service::problem(const HttpRequest& head, int status, const std::string& message) {
     ApiError error(status == 408 ? Problem::timeout : status == 400 ? Problem::invalid : Problem::too_large, message);
     error.status = status;
-    metrics_.count_response(status);
-    return refusal(head, error);
+    HttpResponse response = refusal(head, error);
+    tell(head, response);
+    return response;
 }
+
+// An answer is counted, and told to the log, with the status that it has in the end: that of a text comes long after
+// its request was taken.
+class Service::Counted final : public Exchange {
+public:
+    Counted(std::shared_ptr<Exchange> answer, std::shared_ptr<const HttpRequest> request, Service& service)
+        : answer_(std::move(answer)), request_(std::move(request)), service_(service) {}
+    // Whose request it is; before anything is sent.
+    void belongs_to(std::string caller) { caller_ = std::move(caller); }
+
+    void send(HttpResponse response) override {
+        tell(response);
+        answer_->send(std::move(response));
+    }
+    void begin(HttpResponse head, std::string ping) override {
+        tell(head);
+        answer_->begin(std::move(head), std::move(ping));
+    }
+    void write(std::string_view bytes) override { answer_->write(bytes); }
+    void finish() override { answer_->finish(); }
+    void failed(const std::string& note) override {
+        if (service_.options_.log && !answer_->gone())
+            service_.options_.log(line_of(*request_, 0, caller_, "failed after its beginning: " + note));
+    }
+    bool begun() const override { return answer_->begun(); }
+    bool gone() const override { return answer_->gone(); }
+    void on_gone(std::function<void()> callback) override { answer_->on_gone(std::move(callback)); }
+    void on_pressure(std::function<void(bool)> callback) override { answer_->on_pressure(std::move(callback)); }
+
+private:
+    void tell(const HttpResponse& response) {
+        if (told_.exchange(true)) return;
+        const bool gone = answer_->gone();
+        const int status = gone ? Metrics::kClientGone : response.status;
+        service_.metrics_.count_response(status);
+        if (service_.options_.log)
+            service_.options_.log(line_of(*request_, status, caller_, gone ? "the client has gone" : response.note));
+    }
+
+    std::shared_ptr<Exchange> answer_;
+    std::shared_ptr<const HttpRequest> request_;
+    Service& service_;
+    std::string caller_;
+    std::atomic<bool> told_{false};
+};
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     bool ignored = false;
     const Route* route = find(request, ignored);
     const auto shared = std::make_shared<HttpRequest>(std::move(request));
-    const bool posted = workers_.post([this, route, shared, exchange] {
+    const auto counted = std::make_shared<Counted>(std::move(exchange), shared, *this);
+    const bool posted = workers_.post([this, route, shared, counted] {
         try {
-            run(*route, *shared, exchange);
+            run(*route, *shared, counted);
         } catch (const ApiError& error) {
-            exchange->send(refusal(*shared, error));
-            metrics_.count_response(error.status);
-            if (options_.log)
-                options_.log(shared->method + " " + shared->path + " " + std::to_string(error.status) + ": " +
-                             error.what());
+            counted->send(refusal(*shared, error));
         } catch (const std::exception& problem) {
-            exchange->send(refusal(*shared, ApiError(Problem::failed, problem.what(), "internal_error")));
-            metrics_.count_response(500);
-            if (options_.log) options_.log(shared->method + " " + shared->path + " 500: " + problem.what());
+            counted->send(refusal(*shared, ApiError(Problem::failed, problem.what(), "internal_error")));
         }
     });
     if (posted) return;
     ApiError busy(Problem::busy, "too many requests wait already; come again", "queue_full");
     busy.retry_after = 1;
-    exchange->send(refusal(*shared, busy));
+    counted->send(refusal(*shared, busy));
 }
 
-void Service::run(const Route& route, HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void Service::run(const Route& route, HttpRequest& request, const std::shared_ptr<Counted>& exchange) {
     const Caller caller = keys_.check(request, route.right);
+    exchange->belongs_to(caller.name);
     Json body = read_body(route, request);
     if (route.manage != nullptr) {
         if (manager_ == nullptr) throw loading();
         ManageCall call{request, body, exchange, *manager_, caller, options_.version};
-        route.manage(call);
-        return count(request, caller);
+        return route.manage(call);
     }
     const std::shared_ptr<Loaded> loaded = this->loaded();
     if (loaded == nullptr) throw loading();  // it went after check()
@@ -255,16 +311,13 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
               .tail = std::string_view(request.path).substr(std::min(route.path.size(), request.path.size())),
               .keep = loaded,
               .stored = &stored_};
-    call.gauges = {loaded->backend->running(), loaded->backend->waiting(), loaded->backend->most_running(),
-                   server_ != nullptr ? server_->connections() : 0, server_ != nullptr ? server_->stalled() : 0};
+    call.gauges = {loaded->backend->running(),
+                   loaded->backend->waiting(),
+                   loaded->backend->most_running(),
+                   server_ != nullptr ? server_->connections() : 0,
+                   server_ != nullptr ? server_->stalled() : 0,
+                   loaded->backend->pages()};
     route.run(call);
-    count(request, caller);
-}
-
-void Service::count(const HttpRequest& request, const Caller& caller) {
-    metrics_.count_response(200);
-    if (options_.log)
-        options_.log(request.method + " " + request.path + " 200" + (caller.name.empty() ? "" : " " + caller.name));
 }
 
 // The body, checked against the route's table; null where the route reads none.

@@ -39,7 +39,7 @@ struct ServiceOptions {
     bool foreign = false;                // an address is listened on that others reach
     bool page = true;                    // there is a page at "/"
     std::size_t stored_responses = 256;  // that clients ask to be kept; 0: none
-    // Gets a line for each answer; may be null.
+    // Gets a line for each answer, without a text of the request; may be null. Any thread.
     std::function<void(const std::string&)> log;
 };
 
@@ -66,6 +66,7 @@ public:
     void finish() { workers_.finish(); }
     // For the gauges of /metrics.
     void watch(const HttpServer& server) { server_ = &server; }
+    const Metrics& metrics() const { return metrics_; }
 
 private:
     const Route* find(const HttpRequest& head, bool& other_method) const;
@@ -73,9 +74,10 @@ private:
     void check_origin(const HttpRequest& head) const;
     bool own_origin(const HttpRequest& head) const;
     HttpResponse refusal(const HttpRequest& head, const ApiError& error) const;
-    void run(const Route& route, HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+    void tell(const HttpRequest& head, const HttpResponse& response);
+    class Counted;  // of service.cpp
+    void run(const Route& route, HttpRequest& request, const std::shared_ptr<Counted>& exchange);
     Json read_body(const Route& route, HttpRequest& request) const;
-    void count(const HttpRequest& request, const Caller& caller);
 
     Keys& keys_;
     ServiceOptions options_;

@@ -21,6 +21,7 @@ enum class AcceptEnd : std::uint8_t {
     stop,     // an end token or a stop string
     failure,  // the chain sampled no token
     broken,   // the model's logits are not finite
+    lost,     // RowSource::guesses: the candidates do not tell, and the row is gone; nothing was emitted
 };
 
 // Whether every logit is a finite number: NaN and infinities have all exponent bits set. Bad weights are noticed only
@@ -41,7 +42,8 @@ struct AcceptOutcome {
 
 // Logit row `first` of the context's last forward belongs to the sequence's last token, row first + i to drafted[i -
 // 1]. emit(token, was_drafted) receives each token and returns true when the text ends with it. At most drafted.size()
-// + 1 tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens. see(logits)
+// + 1 tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens; guesses: the
+// next forward has begun, else candidates. see(logits)
 // receives each row before the chain changes it, where the host samples.
 struct SeesNothing {
     void operator()(std::span<const float>) const {}
@@ -60,7 +62,13 @@ AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std:
             if (source == RowSource::tokens) {
                 decision = {sampled.token, sampled.margin, nullptr};
             } else if (finite) {
-                decision = chain.decide(context.ops().candidates(context.workspace(), slot));
+                const bool ahead = !drafted.empty();
+                decision = chain.decide(context.ops().candidates(context.workspace(), slot), ahead);
+                if (decision.needs_row && source == RowSource::guesses) {
+                    outcome.end = AcceptEnd::lost;
+                    return outcome;
+                }
+                if (decision.needs_row) decision = chain.decide_again(context.logits(slot), ahead);
             }
         } else {
             const std::span<float> logits = context.logits(slot);

@@ -20,6 +20,26 @@ bool BatchGenerator::State::warm_up() {
     return warm;
 }
 
+// What other texts have of this one in the draft model's cache.
+void BatchGenerator::State::open_draft(Sequence& sequence) {
+    if (!model || !parts.reuse_prefixes) return;
+    PrefixCache::Found known;
+    for (const auto& other : running) {
+        const auto held = static_cast<std::int32_t>(other->model_draft.checked);
+        if (held <= known.length) continue;
+        const std::int32_t common = std::min(held, common_prefix(other->key(), sequence.key(), {.agree = true}));
+        if (common > known.length) known = {other->model_draft.id, common};
+    }
+    model->open(sequence.model_draft, sequence.key(), known);
+    count_model();
+}
+
+void BatchGenerator::State::count_model() {
+    counters.draft_rows = model->counters().rows;
+    counters.draft_cached_tokens = model->counters().cached_tokens;
+    counters.draft_restored_tokens = model->counters().restored_tokens;
+}
+
 void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {
     steps.clear();
     for (const auto& [gain, sequence] : texts) {
@@ -27,12 +47,17 @@ void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequenc
                          .tokens = sequence->tokens(),
                          .draft = sequence->draft_tokens(),
                          .live = &sequence->chain(),
+                         .salt = parts.reuse_prefixes ? std::optional(sequence->key().salt) : std::nullopt,
                          .sampled = {}});
     }
     const double start = parts.now();
     model->step(steps);
     counters.draft_ms += parts.now() - start;
-    for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
+    count_model();
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        ++texts[i].second->round.steps;
+        texts[i].second->take_sampled(steps[i].sampled);
+    }
 }
 
 // Texts that are told how many tokens to draft get what is forced, then what the draft model drafts, or else what their
@@ -135,7 +160,9 @@ void BatchGenerator::State::draft_automatic(std::int32_t used) {
     std::int32_t most = std::min(costs.widest(), target().options().decode_rows);
     const auto on_device = [](const Sequence* sequence) { return sequence->samples_on_device(); };
     if (std::ranges::any_of(drafting_texts, on_device)) most = std::min(most, kernels::kTokenSlots);
-    if (used >= most || !warm_up() || !ledger.allows()) return;
+    if (used >= most || !warm_up()) return;
+    std::erase_if(drafting_texts, [](Sequence* sequence) { return !sequence->ledger.allows(); });
+    if (drafting_texts.empty() || !ledger.allows()) return;
     drafting = true;
     const double start = parts.now();
     for (Sequence* sequence : drafting_texts) sequence->begin_draft(sequence->longest_draft());
@@ -175,6 +202,9 @@ void BatchGenerator::State::draft() {
         if (sequence.mode() == core::SpeculationMode::automatic) drafting_texts.push_back(&sequence);
     }
     widths.assign(schedule.rows.size(), 0);
+    // Who decodes waits no longer for prompts that the draft model has to read than for the target's.
+    const std::int32_t whole = target().capacity();
+    if (model) model->allow_catch_up(running.size() > 1 ? std::min(parts.prefill_rows_beside, whole) : whole);
     if (!fixed_texts.empty()) used = draft_fixed(used);
     plain_rows = used;
     if (!drafting_texts.empty()) draft_automatic(used);
@@ -195,11 +225,28 @@ void BatchGenerator::State::learn(double verify_ms) {
     if (!warm) return;
     const auto rows = static_cast<std::int32_t>(current.tokens.size());
     const double plain_ms = drafting ? costs.verify_ms(plain_rows) : 0.0;
+    const double more_ms = drafting ? costs.verify_ms(std::min(rows, costs.widest())) - plain_ms : 0.0;
     if (rows <= costs.widest()) costs.observe(rows, verify_ms);
-    if (!drafting || emitted < 1) return;
-    const auto sequences = static_cast<std::int32_t>(drafting_texts.size());
+    if (!drafting) return;
+    // Of all texts of the forward, which wait for the drafts of a few: a token of each that did not draft.
+    const auto sequences = static_cast<std::int32_t>(current.chosen.size());
+    std::int32_t emitted = sequences - static_cast<std::int32_t>(drafting_texts.size());
+    for (const Sequence* sequence : drafting_texts) emitted += sequence->round.emitted;
+    if (emitted < 1) return;
     const double ms = verify_ms + draft_ms;
     ledger.note(emitted, sequences, ms, plain_ms);
+    // A text bears what its own rows and draft steps add, for all texts, and has its own tokens. So one that is drafted
+    // for badly is left in peace, whatever the others gain. By what they usually cost: what interrupts one forward must
+    // not be blamed on the few that drafted in it.
+    const auto texts = static_cast<std::int32_t>(drafting_texts.size());
+    const double row_ms = rows > plain_rows ? std::max(0.0, more_ms) / (rows - plain_rows) : 0.0;
+    const double step_ms = model ? model->step_ms(texts) / texts : 0.0;
+    for (Sequence* sequence : drafting_texts) {
+        const Sequence::Round& round = sequence->round;
+        if (round.rows == 0 && round.steps == 0) continue;
+        const double own_ms = row_ms * round.rows + step_ms * round.steps;
+        sequence->ledger.note(round.emitted, 1, plain_ms + own_ms * sequences, plain_ms);
+    }
     constexpr double kBlend = 0.05;
     const double ratio = emitted * plain_ms / (sequences * std::max(ms, 1e-6));
     speedup = std::max(1.0, speedup + kBlend * (std::clamp(ratio, 0.2, 5.0) - speedup));

@@ -1,6 +1,8 @@
 #include "speculative/batch_generator.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -21,14 +23,35 @@ constexpr std::int32_t kForwardsAhead = 8;
 
 }  // namespace
 
-// Sinks may add sequences while these loops run, so they go by index.
+double BatchGenerator::State::next_deadline() const {
+    double first = std::numeric_limits<double>::infinity();
+    for (const auto* list : {&running, &waiting}) {
+        for (const auto& sequence : *list) {
+            if (sequence->deadline() > 0.0) first = std::min(first, sequence->deadline());
+        }
+    }
+    return first;
+}
+
+// And those whose deadline has come. Sinks may add sequences while these loops run, so they go by index.
 void BatchGenerator::State::end_cancelled() {
+    // The clock is asked only where it matters.
+    const double now = std::isfinite(next_deadline()) ? parts.now() : 0.0;
+    const auto late = [now](const Sequence& sequence) {
+        return sequence.deadline() > 0.0 && sequence.deadline() <= now;
+    };
     for (std::size_t i = 0; i < running.size(); ++i) {
-        if (running[i]->cancelled) running[i]->end(FinishReason::cancelled);
+        if (running[i]->cancelled) {
+            running[i]->end(FinishReason::cancelled);
+        } else if (late(*running[i])) {
+            running[i]->end(FinishReason::deadline);
+        }
     }
     for (std::size_t i = 0; i < waiting.size(); ++i) {
         if (waiting[i]->cancelled) {
             waiting[i]->end(FinishReason::cancelled);
+        } else if (late(*waiting[i])) {
+            waiting[i]->end(FinishReason::deadline);
         } else if (waiting[i]->room() == 0) {  // the prompt fills the context
             waiting[i]->end(FinishReason::length);
         }
@@ -64,34 +87,17 @@ std::size_t BatchGenerator::State::next() {
     return candidates.empty() ? waiting.size() : places[next_admitted(candidates)];
 }
 
-// A sequence of the cache for `sequence`, with as much of its text as is known; -1: there is none.
-core::SequenceId BatchGenerator::State::open(const Sequence& sequence, std::int32_t& held) {
-    held = 0;
-    PrefixCache::Found found;
-    if (parts.reuse_prefixes) {
-        found = kept.find(sequence.key());
-        for (const auto& other : running) {
-            const std::int32_t common = std::min(common_prefix(other->key(), sequence.key(), classes), other->held());
-            if (common > found.length) found = {other->id(), common};
-        }
-    }
+// A sequence of the cache for `sequence`, with as much of its text as texts here have; -1: there is none.
+core::SequenceId BatchGenerator::State::open(const Sequence& sequence) {
     // The last token is evaluated in any case, for its logits.
-    found.length = std::min(found.length, static_cast<std::int32_t>(sequence.tokens().size()) - 1);
-    if (found.length <= 0) {
-        if (cache().free_sequences() == 0) kept.evict_text();
-        return cache().create();
+    const std::int32_t most = parts.reuse_prefixes ? static_cast<std::int32_t>(sequence.tokens().size()) - 1 : 0;
+    PrefixCache::Found known;
+    for (const auto& other : running) {
+        if (most == 0) break;
+        const std::int32_t common = std::min(common_prefix(other->key(), sequence.key(), classes), other->held());
+        if (common > known.length) known = {other->id(), common};
     }
-    core::SequenceId id = -1;
-    if (cache().free_sequences() == 0 && kept.texts() == 1) id = kept.take(found.sequence);
-    if (id < 0) {
-        if (cache().free_sequences() == 0) kept.evict_text();  // not the one just found
-        id = cache().fork(found.sequence);
-    }
-    if (id < 0) return -1;
-    held = found.length;
-    cache().truncate(id, held);
-    cache().release_spare(id);
-    return id;
+    return kept.open(sequence.key(), most, known);
 }
 
 // Pages that the sequence takes until it has grown by as much as it is sure to get.
@@ -101,22 +107,23 @@ std::int32_t BatchGenerator::State::pages_to_grow(const Sequence& sequence) cons
 
 // Admits the sequence if there are pages for its prompt and for the growth of all.
 bool BatchGenerator::State::give_pages(Sequence& sequence) {
-    std::int32_t held = 0;
-    const core::SequenceId id = open(sequence, held);
+    const core::SequenceId id = open(sequence);
     if (id < 0) return false;
     std::int32_t wanted = 0;
     for (const auto& other : running) wanted += pages_to_grow(*other);
-    const auto rows =
-        static_cast<std::int32_t>(sequence.tokens().size()) - held + std::min(sequence.room(), parts.sure_growth);
+    const auto length = static_cast<std::int32_t>(sequence.tokens().size());
+    const std::int32_t rows = length - cache().length(id) + std::min(sequence.room(), parts.sure_growth);
     wanted += cache().missing_pages(id, rows);
     // A pool holds at least one whole text.
     if (!running.empty() && wanted > cache().free_pages() && wanted > cache().free_pages() + kept.evictable_pages()) {
         cache().drop(id);
         return false;
     }
-    counters.cached_tokens += held;
-    sequence.admit(id, held);
+    if (parts.reuse_prefixes) counters.restored_tokens += kept.restore(id, sequence.key(), length - 1);
+    counters.cached_tokens += cache().length(id);
+    sequence.admit(id, cache().length(id));
     sequence.learn_from(everyone);
+    if (sequence.mode() != core::SpeculationMode::off) open_draft(sequence);
     return true;
 }
 
@@ -138,12 +145,14 @@ void BatchGenerator::State::admit() {
 
 // Keeps what the cache holds of a sequence for others.
 void BatchGenerator::State::release(Sequence& sequence) {
-    if (model) model->forget(sequence.model_draft);
+    const core::SequenceId drafted = model ? model->take(sequence.model_draft, sequence.tokens()) : -1;
+    const bool keeps = parts.reuse_prefixes && !sequence.broken;
+    if (drafted >= 0 && !keeps) model->cache().drop(drafted);
     if (sequence.id() < 0) return;
     // A forward that runs ahead may have a row of it.
     if (cache().length(sequence.id()) > sequence.held()) cache().truncate(sequence.id(), sequence.held());
-    if (parts.reuse_prefixes && !sequence.broken) {
-        kept.keep(sequence.id(), sequence.key());
+    if (keeps) {
+        kept.keep(sequence.id(), sequence.key(), drafted);
     } else {
         cache().drop(sequence.id());
     }
@@ -245,8 +254,9 @@ bool BatchGenerator::State::take_ahead() {
     bool any = false;
     for (Sequence*& sequence : current.chosen) {
         if (sequence == nullptr) continue;
-        if (sequence->paused) {
+        if (sequence->paused || sequence->wrong_guess) {
             cache().truncate(sequence->id(), sequence->held());
+            sequence->wrong_guess = false;
             sequence = nullptr;
             continue;
         }
@@ -284,8 +294,8 @@ bool BatchGenerator::State::may_run_ahead() {
         if (sequence == nullptr) continue;
         if (sequence->mode() == core::SpeculationMode::fixed) return false;
         if (sequence->mode() == core::SpeculationMode::automatic && looks) return false;
-        if (sequence->cancelled || current.sources[i] != RowSource::tokens ||
-            current.segments[i].logit_rows.size() != 1) {
+        const bool known = current.sources[i] == RowSource::tokens || current.sources[i] == RowSource::guesses;
+        if (sequence->cancelled || !known || sequence->lost || current.segments[i].logit_rows.size() != 1) {
             return false;
         }
         ++decoding;
@@ -327,7 +337,6 @@ void BatchGenerator::State::wait_for_rows() {
 
 void BatchGenerator::State::sample() {
     std::int32_t row = 0;
-    emitted = 0;
     ++counters.forwards;
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         const auto rows = static_cast<std::int32_t>(current.segments[i].tokens.size());
@@ -347,9 +356,12 @@ void BatchGenerator::State::sample() {
         } else {
             const std::int32_t room = sequence.room();
             const std::int64_t accepted = sequence.accepted();
-            sequence.sample(target(), row, current.sources[i], everyone);
+            const bool guessed = current.sources[i] == RowSource::guesses;
+            const RowSource source = guessed && !runs_ahead ? RowSource::candidates : current.sources[i];
+            sequence.sample(target(), row, source, everyone);
             counters.tokens += room - sequence.room();
-            if (sequence.mode() == core::SpeculationMode::automatic) emitted += room - sequence.room();
+            sequence.round.rows = own;
+            sequence.round.emitted = room - sequence.room();
             counters.drafted += own;
             counters.accepted += sequence.accepted() - accepted;
         }
@@ -384,7 +396,13 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     const std::int32_t wanted = s.parts.most_sequences > 0 ? s.parts.most_sequences : ids;
     s.most = static_cast<std::size_t>(std::min({wanted, ids, options.decode_rows}));
     if (!s.parts.shares_target) s.target().cache().drop(0);  // sequences are made as they come
-    if (s.parts.draft) s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now);
+    if (s.parts.draft) {
+        s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now, s.kept);
+        s.kept.add_draft({.cache = &s.model->cache(),
+                          .classes = {.agree = true},
+                          .ops = &s.model->ops(),
+                          .store = s.parts.draft_pages.get()});
+    }
     if (s.drafts() && s.parts.speculation.mode == core::SpeculationMode::automatic) s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
     s.current.reserve(rows, s.most);
@@ -492,9 +510,23 @@ bool BatchGenerator::step() {
     return true;
 }
 
-void BatchGenerator::forget() {
-    while (state_->kept.evict_text()) {
+double BatchGenerator::next_deadline() const { return state_->next_deadline(); }
+
+void BatchGenerator::forget() { state_->kept.forget(); }
+
+void BatchGenerator::store_pages() {
+    state_->kept.store_all();
+    for (core::PageStore* store : {state_->parts.pages.get(), state_->parts.draft_pages.get()}) {
+        if (store != nullptr) store->flush();
     }
+}
+
+core::PageCounters BatchGenerator::pages() const {
+    core::PageCounters all;
+    for (const core::PageStore* store : {state_->parts.pages.get(), state_->parts.draft_pages.get()}) {
+        if (store != nullptr) all += store->counters();
+    }
+    return all;
 }
 
 void BatchGenerator::keep(core::SequenceId sequence, std::span<const std::int32_t> tokens,

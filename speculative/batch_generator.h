@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cache/page_store.h"
 #include "speculative/generator.h"
 #include "speculative/scheduler.h"
 
@@ -56,9 +57,12 @@ struct BatchRequest {
     // the queue that was served least first. Those that wait rise with time.
     std::int32_t priority = 0;
     std::string queue;
+    // When the text ends with what it has, by BatchParts::now; 0: never. One that still waits takes no place then.
+    double deadline = 0.0;
     // Prompts that begin alike are evaluated once, if they have the same salt: whether a beginning was known shows in
     // the time to the first token, and never in the text.
     std::string cache_salt;
+    bool outlasts = true;  // its pages may be kept outside the cache, on disk too: BatchParts::pages
     // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
     std::vector<std::int32_t> prediction;
     // How this text is drafted for; none: as BatchParts::speculation says. The text is the same.
@@ -97,8 +101,10 @@ struct BatchParts {
     std::int32_t sure_growth = kernels::kPagePositions;
     // Prompts of at most so many tokens are decode rows (core/models/given_text.h).
     std::int32_t short_given = 0;
-    bool classes_agree = false;                  // prefill rows and decode rows have the same bits, as on a CPU
-    bool reuse_prefixes = true;                  // of texts that run or have ended
+    bool classes_agree = false;  // prefill rows and decode rows have the same bits, as on a CPU
+    bool reuse_prefixes = true;  // of texts that run or have ended
+    // Where pages go that leave the cache, and from where they come back; null: they are lost. For reuse_prefixes.
+    std::shared_ptr<core::PageStore> pages;
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch
     std::vector<std::int32_t> end_tokens;        // tokens that end a text; none: those of the tokenizer
     // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
@@ -112,7 +118,8 @@ struct BatchParts {
     // The draft model, which drafts for many texts in one forward; with as many sequences as run at once, on shared
     // pages. Null: none.
     std::unique_ptr<core::Context> draft;
-    std::vector<std::int32_t> never_proposed;  // ids that it must not propose: see pairing.h
+    std::vector<std::int32_t> never_proposed;      // ids that it must not propose: see pairing.h
+    std::shared_ptr<core::PageStore> draft_pages;  // as `pages`, of the draft model
     Now now = steady_now;
 };
 
@@ -121,11 +128,15 @@ struct BatchCounters {
     std::int64_t forwards = 0;
     std::int64_t prefill_rows = 0;  // evaluated, as the two below
     std::int64_t decode_rows = 0;
-    std::int64_t tokens = 0;         // emitted
-    std::int64_t cached_tokens = 0;  // not evaluated again, because another text began alike or the text came back
-    std::int64_t drafted = 0;        // tokens verified
-    std::int64_t accepted = 0;       // of those
-    std::int64_t preemptions = 0;    // times that a text gave its pages up
+    std::int64_t tokens = 0;           // emitted
+    std::int64_t cached_tokens = 0;    // not evaluated again, because another text began alike or the text came back
+    std::int64_t drafted = 0;          // tokens verified
+    std::int64_t accepted = 0;         // of those
+    std::int64_t restored_tokens = 0;  // of the cached ones, those that came from BatchParts::pages
+    std::int64_t preemptions = 0;      // times that a text gave its pages up
+    std::int64_t draft_rows = 0;       // evaluated by the draft model
+    std::int64_t draft_cached_tokens = 0;    // that it need not evaluate: as cached_tokens
+    std::int64_t draft_restored_tokens = 0;  // of those, the ones that came from BatchParts::draft_pages
     // Milliseconds of all steps that had a forward, and of these:
     double step_ms = 0.0;
     double target_ms = 0.0;  // the target's forwards and what the device samples from them
@@ -155,12 +166,17 @@ public:
     void pause(Ticket ticket);
     void resume(Ticket ticket);
 
-    // Ends what was cancelled, admits what waits, and runs one forward. False: there was nothing to evaluate, because
-    // no sequence is left or all are paused.
+    // Ends what was cancelled or is past its deadline, admits what waits, and runs one forward. False: there was
+    // nothing to evaluate, because no sequence is left or all are paused.
     bool step();
+    // The first deadline of all sequences, by BatchParts::now; infinity: none has one. A caller that sleeps while all
+    // are paused calls step() then.
+    double next_deadline() const;
 
-    // Drops the beginnings that are kept for later texts.
+    // Drops the beginnings that are kept for later texts. What BatchParts::pages and draft_pages hold stays.
     void forget();
+    // Stores the beginnings that are kept, and has them written to disk where there is one: before the program ends.
+    void store_pages();
     // Where the target is shared: gives the batch `sequence`, which holds a beginning of `tokens`, to be kept for later
     // texts; and takes such a one back: what is held of `tokens`, and of nothing else, -1 when nothing is.
     // `generated_from`: as of a request with these tokens.
@@ -170,6 +186,7 @@ public:
     std::size_t running() const;  // sequences with pages, the paused ones included
     std::size_t waiting() const;  // sequences that wait for pages
     const BatchCounters& counters() const;
+    core::PageCounters pages() const;  // of BatchParts::pages and draft_pages
     core::Context& target();
 
 private:

@@ -37,11 +37,11 @@ public:
             plans_.resize(kernels::kTokenSlots);
             for (std::int32_t slot = 0; slot < kernels::kTokenSlots; ++slot) slots_.push_back(slot);
         }
-        const bool whole = live.host_stage() == nullptr;
         if (!drafted.empty()) {
-            ahead.start(live);
-            if (!whole && !ahead.complete()) return RowSource::logits;
+            ahead.start_to_verify(live);
+            if (!ahead.complete()) return RowSource::logits;
         }
+        const bool whole = (drafted.empty() ? live.host_stage() : ahead.host_stage()) == nullptr;
         for (std::size_t row = 0; row < rows; ++row) {
             samplers::PlanBuffer& buffer = buffers_[rows_ + row];
             const bool compiled = drafted.empty() ? compile(live, buffer, whole) : compile(ahead, buffer, whole);
@@ -50,7 +50,8 @@ public:
             if (row < drafted.size()) ahead.advance(drafted[row]);
         }
         rows_ += rows;
-        return whole ? RowSource::tokens : RowSource::candidates;
+        if (whole) return RowSource::tokens;
+        return buffers_[rows_ - 1].guess ? RowSource::guesses : RowSource::candidates;
     }
     // Samples the rows that were added. Row i of the context's last forward goes to slot i.
     void start(core::Context& context) {

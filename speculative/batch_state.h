@@ -84,13 +84,15 @@ struct BatchGenerator::State {
     // Of the drafts that are to pay, in this round:
     bool drafting = false;        // they were allowed
     std::int32_t plain_rows = 0;  // rows without them
-    std::int32_t emitted = 0;     // tokens of their texts
     double draft_ms = 0.0;        // what drafting took
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
           classes{parts.classes_agree, parts.short_given},
-          kept(parts.target->cache(), classes),
+          kept({.cache = &parts.target->cache(),
+                .classes = classes,
+                .ops = &parts.target->ops(),
+                .store = parts.pages.get()}),
           costs(parts.target->options().decode_rows) {}
 
     core::Context& target() const { return *parts.target; }
@@ -105,12 +107,15 @@ struct BatchGenerator::State {
         return nullptr;
     }
 
+    double next_deadline() const;
     void end_cancelled();
     void admit();
     std::size_t next();
     bool waits_for_another(const Sequence& sequence) const;
     bool give_pages(Sequence& sequence);
-    core::SequenceId open(const Sequence& sequence, std::int32_t& held);
+    core::SequenceId open(const Sequence& sequence);
+    void open_draft(Sequence& sequence);
+    void count_model();
     std::int32_t pages_to_grow(const Sequence& sequence) const;
     void plan();
     bool warm_up();

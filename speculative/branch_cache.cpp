@@ -150,18 +150,19 @@ bool BranchCache::decode(std::span<const kernels::TokenRef> rows) {
     return true;
 }
 
-void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
+void BranchCache::visit_logits(std::int32_t from, const Visitor& visit, std::int32_t until) {
     check(from >= 1, "no logits come before the first token");
-    if (from >= size()) return;
+    const std::int32_t last = until == kToTheEnd ? size() : std::min(until, size());
+    if (from >= last) return;
     if (held() > from - 1) target_->truncate(from - 1, current_.sequence);
     drop_wrong_classes();
-    make_room(size() - held());
+    make_room(last - held());
     std::vector<kernels::TokenRef> refs;
     std::vector<std::int32_t> rows;
-    while (held() < size() - 1) {
+    while (held() < last - 1) {
         const std::int32_t start = held();
         auto [row_class, end] = run_at(current_.generated, start);
-        end = std::min({end, size() - 1, start + target_->options().decode_rows});
+        end = std::min({end, last - 1, start + target_->options().decode_rows});
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {

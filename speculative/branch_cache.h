@@ -13,11 +13,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/models/context.h"
+#include "speculative/generator.h"
 
 namespace foresay::speculative {
 
@@ -50,9 +53,15 @@ public:
     bool decode(std::span<const kernels::TokenRef> rows);
     // Drops the cache's entries from the sequence's last token on: the next decode() evaluates that token.
     void trim();
-    // For each index from `from` (at least 1) to the end of the sequence: the logits that its token was sampled from.
+    // For each index from `from` (at least 1) to the end of the sequence, or before `end`: the logits that its token
+    // was sampled from.
     using Visitor = std::function<void(std::int32_t index, std::span<const float> logits)>;
-    void visit_logits(std::int32_t from, const Visitor& visit);
+    void visit_logits(std::int32_t from, const Visitor& visit, std::int32_t end = kToTheEnd);
+    static constexpr std::int32_t kToTheEnd = -1;
+
+    // ---- files: Generator::save_pages() and load_pages()
+    SavedPages save(const std::filesystem::path& path, std::string_view fingerprint);
+    SavedPages load(const std::filesystem::path& path, std::string_view fingerprint);
 
     // ---- branches
     // How many branches, of up to `room` generated tokens each, can continue the sequence at once. Drops parked

@@ -72,6 +72,22 @@ void Controller::begin() {
     ledger_ms_ = std::min(ledger_ms_, 0.0);
 }
 
+// Whether a draft that begins with `proposal` or a token of the draft model promises enough.
+bool Controller::pays(const Proposal& proposal) const {
+    const double row = value_of_time() * (costs_.verify_ms(2) - costs_.verify_ms(1));
+    return gain_of_draft(0, 1.0, match_class(proposal.length)) > kLeastGain ||
+           (proposal.token >= 0 && proposal.chance > row + kLeastGain);
+}
+
+bool Controller::wants(std::int32_t limit, bool model, const Proposal& proposal) {
+    if (limit < 1 || !costs_.calibrated() || (!model && proposal.token < 0)) return false;
+    if (pause_left_ > 0 || ledger_ms_ > kTrip * costs_.verify_ms(1)) return false;
+    limit_ = std::min(limit, core::kMaxDraft);
+    model_ = model;
+    if (pays(proposal)) return true;
+    return plain_left_ == 0 && plain_span_ > 0;  // a probe is due
+}
+
 std::int32_t Controller::plan(std::int32_t limit, bool model, const Proposal& proposal) {
     limit_ = std::min(limit, core::kMaxDraft);
     model_ = model;
@@ -81,9 +97,7 @@ std::int32_t Controller::plan(std::int32_t limit, bool model, const Proposal& pr
     survival_ = 1.0;
     if (limit_ < 1 || !costs_.calibrated() || (!model && proposal.token < 0)) return 0;
     if (tripped()) return 0;
-    const double row = value_of_time() * (costs_.verify_ms(2) - costs_.verify_ms(1));
-    if (gain_of_draft(count_, survival_, match_class(proposal.length)) > kLeastGain ||
-        (proposal.token >= 0 && proposal.chance > row + kLeastGain)) {
+    if (pays(proposal)) {
         plain_span_ = 0;
         plain_left_ = 0;
         return limit_;
@@ -187,7 +201,7 @@ std::int32_t Controller::finish_draft(double draft_ms) {
 }
 
 void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms,
-                         double round_ms) {
+                         double round_ms, double emit_ms) {
     costs_.observe(verified + 1, verify_ms);
     // The target has not judged tokens after the first rejection or after the end of the text.
     for (std::int32_t i = 0; i < verified && i <= accepted; ++i) {
@@ -199,7 +213,7 @@ void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int3
     // An interruption would have hit plain steps as well, so it must not count against drafting.
     const double step = costs_.verify_ms(1);
     const double usual = costs_.verify_ms(verified + 1) + static_cast<double>(steps_) * draft_ms_;
-    const double ms = std::min(round_ms, kInterrupted * usual);
+    const double ms = std::min(std::max(round_ms - emit_ms, verify_ms), kInterrupted * usual);
     if (count_ == 0) {
         acceptance_.relax();
     } else {

@@ -36,6 +36,8 @@ public:
     // A round begins, with or without a draft model; `proposal` is what a lookup has for its first token. Returns how
     // many tokens the draft may hold, at most `limit`. 0: a plain step.
     std::int32_t plan(std::int32_t limit, bool model, const Proposal& proposal);
+    // Whether plan() would return more than 0 now. Where it would not, the round may begin before its text is known.
+    bool wants(std::int32_t limit, bool model, const Proposal& proposal);
 
     // Where the draft's next token comes from: nowhere, from the lookups' `proposal`, or from the draft model.
     enum class Next : std::uint8_t { stop, take, draft };
@@ -53,8 +55,10 @@ public:
     std::int32_t finish_draft(double draft_ms);
 
     // `verified` tokens were verified and `accepted` of them emitted, `emitted` in all. `verify_ms` is the forward
-    // alone, `round_ms` everything from plan() on.
-    void observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms, double round_ms);
+    // alone, `round_ms` everything from plan() on, and `emit_ms` of that what the host took to sample the emitted
+    // tokens and to hand them on: they take it with a draft and without, so it is no cost of drafting.
+    void observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms, double round_ms,
+                 double emit_ms);
 
     double draft_ms() const { return draft_ms_; }
 
@@ -71,6 +75,7 @@ private:
     // The best gain, in tokens, of asking the draft model for the next token, and perhaps more, after `count` tokens
     // that are all accepted with chance `survival`.
     double gain_of_draft(std::int32_t count, double survival, std::int32_t match) const;
+    bool pays(const Proposal& proposal) const;
     bool tripped();
 
     Now now_;

@@ -1,6 +1,7 @@
 // speculative/device_sampling.h: runs the chain on the device, for backends that are asynchronous to the host. No
 // logits are copied, and all rows of a verification are sampled at once. If the chain has host stages, the device runs
-// the stages before them and hands over the few candidates that the host stages see.
+// the stages before them and hands over the few candidates that the host stages see. Where these only drop candidates,
+// the device samples without them as well: a guess, from which the next forward may start before the host has decided.
 //
 // On a host backend the chain samples the rows itself, one after the other. Rows after a disagreement are then never
 // sampled, and there is nothing to wait for.
@@ -23,6 +24,7 @@ namespace foresay::speculative {
 enum class RowSource : std::uint8_t {
     logits,      // the host samples from the rows
     candidates,  // the host continues with the candidates in the rows' token slots
+    guesses,     // likewise, and the tokens there are likely to be what it chooses
     tokens,      // they are in the rows' token slots
 };
 
@@ -33,14 +35,11 @@ public:
     RowSource sample(core::Context& context, const samplers::Chain& chain, std::span<const std::int32_t> drafted) {
         const std::size_t rows = drafted.size() + 1;
         if (rows > kernels::kTokenSlots || !context.ops().asynchronous()) return RowSource::logits;
-        const bool whole = chain.host_stage() == nullptr;
-        ahead_.start(chain);
-        if (!whole && !ahead_.complete()) return RowSource::logits;
-        if (buffers_.empty()) {
-            buffers_.resize(kernels::kTokenSlots);
-            plans_.resize(kernels::kTokenSlots);
-            for (std::int32_t slot = 0; slot < kernels::kTokenSlots; ++slot) slots_.push_back(slot);
-        }
+        if (drafted.empty()) return sample_one(context, chain);
+        ahead_.start_to_verify(chain);
+        if (!ahead_.complete()) return RowSource::logits;
+        const bool whole = ahead_.host_stage() == nullptr;
+        make_buffers();
         for (std::size_t row = 0; row < rows; ++row) {
             if (!(whole ? ahead_.compile(buffers_[row]) == nullptr : ahead_.compile_prefix(buffers_[row]))) {
                 return RowSource::logits;
@@ -54,6 +53,24 @@ public:
     }
 
 private:
+    // A row without a draft, by the live states.
+    RowSource sample_one(core::Context& context, const samplers::Chain& chain) {
+        const bool whole = chain.host_stage() == nullptr;
+        make_buffers();
+        samplers::PlanBuffer& buffer = buffers_[0];
+        const auto compile = [&] { return whole ? chain.compile(buffer) == nullptr : chain.compile_prefix(buffer); };
+        if (!compile()) return RowSource::logits;
+        context.ops().sample(context.workspace(), {&buffer.plan, 1}, std::span(slots_).first(1));
+        return whole ? RowSource::tokens : buffer.guess ? RowSource::guesses : RowSource::candidates;
+    }
+
+    void make_buffers() {
+        if (!buffers_.empty()) return;
+        buffers_.resize(kernels::kTokenSlots);
+        plans_.resize(kernels::kTokenSlots);
+        for (std::int32_t slot = 0; slot < kernels::kTokenSlots; ++slot) slots_.push_back(slot);
+    }
+
     // Lists of counted tokens grow with the text. Makes room in all rows at once and by doubling, so that a draft
     // longer than those before it allocates nothing.
     void reserve(std::size_t rows) {

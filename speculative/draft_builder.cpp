@@ -85,7 +85,7 @@ void DraftBuilder::close() {
     draft_ms_ = now_() - start_;
 }
 
-std::int32_t DraftBuilder::build(const DraftTask& task, Controller& controller) {
+void DraftBuilder::begin(const DraftTask& task) {
     clear();
     controller_ = nullptr;
     noted_ = 0;
@@ -93,6 +93,17 @@ std::int32_t DraftBuilder::build(const DraftTask& task, Controller& controller) 
         for (Drafter* lookup : lookups_) lookup->begin_round(*task.chain);
     }
     look_up(task);
+}
+
+bool DraftBuilder::rests(const DraftTask& task, Controller& controller) {
+    begin(task);
+    if (controller.wants(task.max_tokens, model_ != nullptr, proposal_)) return false;
+    controller.plan(task.max_tokens, model_ != nullptr, proposal_);
+    return true;
+}
+
+std::int32_t DraftBuilder::build(const DraftTask& task, Controller& controller) {
+    begin(task);
     const std::int32_t limit = controller.plan(task.max_tokens, model_ != nullptr, proposal_);
     if (limit < 1) return 0;
     start_ = now_();

@@ -39,6 +39,8 @@ public:
     // Drafts while the controller finds it worthwhile. Returns how many tokens are worth verifying. With
     // task.may_stay_open the draft may end in one more token that is still being sampled: see open() and close().
     std::int32_t build(const DraftTask& task, Controller& controller);
+    // Whether build() would draft nothing now. Then the controller has counted a round without a draft.
+    bool rests(const DraftTask& task, Controller& controller);
     // Drafts task.max_tokens tokens, fewer where the source ends the text or has no proposal: what is forced, then the
     // rest from one source. Returns how many.
     std::int32_t build_fixed(const DraftTask& task);
@@ -57,6 +59,7 @@ private:
     Lookahead lookahead() override;
     void note_drafted();
     void take();
+    void begin(const DraftTask& task);
     void look_up(const DraftTask& task);
 
     Now now_;

@@ -58,6 +58,15 @@ BatchGenerator& Generator::State::batch() {
     own.tokenizer = parts.tokenizer;
     own.end_tokens = parts.end_tokens;
     own.make_drafter = parts.make_lookup;
+    if (parts.make_draft) {
+        const core::ContextOptions& options = target().options();
+        try {
+            own.draft = parts.make_draft(options.sequences + options.branches);
+            own.never_proposed = parts.never_proposed;
+        } catch (const Error&) {
+            // No memory is left for it: lookups draft alone.
+        }
+    }
     own.now = parts.now;
     side_by_side = std::make_unique<BatchGenerator>(std::move(own));
     return *side_by_side;

@@ -4,11 +4,12 @@
 //   3. samples every row, on the device (DeviceSampling) or in step 4 on the host,
 //   4. accepts tokens until one differs from the draft (accept.h), emits them, and drops the rest from the cache.
 // The Controller learns from each round's times and outcome. Everything runs on the caller's thread; only the cancel
-// flag is shared. Where a device samples and nothing is drafted, run_ahead() replaces the rounds.
+// flag is shared. Where a device samples and nothing is drafted, run_ahead() or plain_ahead() replaces the rounds.
 #include "speculative/generator.h"
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "speculative/accept.h"
@@ -77,6 +78,8 @@ std::string_view name(FinishReason reason) {
             return "length";
         case FinishReason::cancelled:
             return "cancelled";
+        case FinishReason::deadline:
+            return "deadline";
     }
     return "";
 }
@@ -137,8 +140,10 @@ public:
             run_ahead();
             return finish();
         }
-        bool more = step({}, source).end == AcceptEnd::row;
-        while (more) more = round();
+        // The row of a guess must be one that can be made again, so not the prompt's.
+        known_ = source;
+        bool more = step({}, unless_ahead(source)).end == AcceptEnd::row;
+        while (more) more = may_run_ahead() ? plain_ahead() : round();
         return finish();
     }
 
@@ -209,23 +214,40 @@ private:
         return true;
     }
 
+    bool automatic() const { return s_.parts.speculation.mode == core::SpeculationMode::automatic; }
+
+    DraftTask draft_task() const {
+        const SpeculationOptions& options = s_.parts.speculation;
+        // A draft of k tokens may emit k + 1.
+        const std::int32_t limit = std::min({automatic() ? options.max_draft : options.draft_length, answer_.room() - 1,
+                                             s_.target().options().decode_rows - 1, core::kMaxDraft});
+        return {.tokens = s_.sequence.tokens(),
+                .max_tokens = limit,
+                .chain = s_.parts.chain.get(),
+                .end_tokens = ends_,
+                .may_stay_open = s_.token_source != nullptr};
+    }
+
     // Drafts for this round; keep_ tokens are worth verifying.
     void draft() {
         s_.builder.clear();
         keep_ = 0;
         if (!s_.speculating()) return;
-        const SpeculationOptions& options = s_.parts.speculation;
-        const bool automatic = options.mode == core::SpeculationMode::automatic;
-        // A draft of k tokens may emit k + 1.
-        const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, answer_.room() - 1,
-                                             s_.target().options().decode_rows - 1, core::kMaxDraft});
-        const DraftTask task{.tokens = s_.sequence.tokens(),
-                             .max_tokens = limit,
-                             .chain = s_.parts.chain.get(),
-                             .end_tokens = ends_,
-                             .may_stay_open = s_.token_source != nullptr};
-        keep_ = automatic ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
+        const DraftTask task = draft_task();
+        keep_ = automatic() ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
         check_ids();
+    }
+
+    // Whether nothing is drafted now. Under `automatic` the controller says so, round by round.
+    bool rests() {
+        if (!s_.speculating()) return true;
+        return automatic() && s_.builder.rests(draft_task(), s_.controller);
+    }
+
+    // Whether the next token is decoded without a draft, and the device knows it before the host does.
+    bool may_run_ahead() {
+        if (known_ != RowSource::tokens && known_ != RowSource::guesses) return false;
+        return !lost_ && rests();
     }
 
     // Cuts the draft before the first id that the target's vocabulary lacks.
@@ -258,21 +280,80 @@ private:
             const bool first = result_.tokens.empty();
             const bool decoded = answer_.room() > 1 && s_.sequence.decode(std::span(&next, 1));
             const AcceptOutcome outcome = step({}, RowSource::tokens);
-            if (!first) account(outcome, now() - start, now() - start);
+            if (!first) account(outcome, now() - start, now() - start, 0.0);
             if (outcome.end != AcceptEnd::row || !decoded || cancelled()) break;
             if (const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
                 source != RowSource::tokens) {
                 // A stage cannot say what it does to this row, so the host runs the chain, and says why it fails.
                 s_.target().wait();
-                for (bool more = step({}, source).end == AcceptEnd::row; more;) more = round();
+                for (bool more = step({}, unless_ahead(source)).end == AcceptEnd::row; more;) more = round();
                 return;
             }
         }
         s_.sequence.trim();
     }
 
+    static RowSource unless_ahead(RowSource source) {
+        return source == RowSource::guesses ? RowSource::candidates : source;
+    }
+
+    // Plain decoding while nothing is drafted, or where the host only drops candidates: as run_ahead(), with the
+    // device's token or its guess in the slot. Under `automatic` the host looks for a draft while a forward runs, and
+    // where it finds one, no further forward begins. Ends with a guess that was wrong, or whose candidates do not tell,
+    // too: what was evaluated from it is dropped. True when the text goes on.
+    bool plain_ahead() {
+        // Slots are the target's own here, and not those of the draft model.
+        s_.target().take_slots_of(nullptr);
+        const bool more = decode_ahead();
+        s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
+        return more;
+    }
+
+    bool decode_ahead() {
+        s_.builder.clear();
+        keep_ = 0;
+        if (cancelled()) return false;
+        double ready = now();
+        const kernels::TokenRef last = kernels::TokenRef::id(s_.sequence.tokens().back());
+        if (!s_.sequence.decode(std::span(&last, 1))) {
+            result_.finish = FinishReason::length;
+            return false;
+        }
+        for (;;) {
+            known_ = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
+            const RowSource source = known_;
+            const kernels::TokenRef next = kernels::TokenRef::slot(0);
+            const bool decoded = answer_.room() > 1 && may_run_ahead() && s_.sequence.decode(std::span(&next, 1));
+            wait_for_row(source);
+            const double before = std::exchange(ready, now());
+            const AcceptOutcome outcome = step({}, decoded ? source : unless_ahead(source));
+            if (outcome.end == AcceptEnd::lost) {
+                lost_ = true;
+                s_.sequence.trim();
+                return true;
+            }
+            // From row to row: what the host does meanwhile takes no time of its own.
+            account(outcome, ready - before, ready - before, 0.0);
+            const bool right =
+                decoded && s_.target().ops().sampled(s_.target().workspace(), 0).token == s_.sequence.tokens().back();
+            if (outcome.end != AcceptEnd::row || !right || cancelled()) {
+                s_.sequence.trim();
+                return outcome.end == AcceptEnd::row && result_.finish != FinishReason::cancelled;
+            }
+        }
+    }
+
+    void wait_for_row(RowSource source) {
+        if (source == RowSource::logits) {
+            s_.target().wait();
+        } else {
+            s_.target().ops().sampled(s_.target().workspace(), 0);
+        }
+    }
+
     // One forward of the target. True when the text goes on.
     bool round() {
+        lost_ = false;
         if (cancelled()) return false;
         const double start = now();
         draft();
@@ -292,25 +373,23 @@ private:
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         // A device starts sampling before the host waits for logits.
         const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, drafted);
-        if (source == RowSource::logits) {
-            s_.target().wait();
-        } else {
-            s_.target().ops().sampled(s_.target().workspace(), 0);
-        }
-        const double verify_ms = now() - forward;
-        const AcceptOutcome outcome = step(drafted, source);
+        wait_for_row(source);
+        known_ = source;
+        const double ready = now();
+        const AcceptOutcome outcome = step(drafted, unless_ahead(source));
         s_.sequence.trim();
-        account(outcome, verify_ms, now() - start);
+        const double end = now();
+        account(outcome, ready - forward, end - start, end - ready);
         return outcome.end == AcceptEnd::row;
     }
 
-    void account(const AcceptOutcome& outcome, double verify_ms, double round_ms) {
+    void account(const AcceptOutcome& outcome, double verify_ms, double round_ms, double emit_ms) {
         SpeculationStatistics& statistics = result_.speculation;
         ++statistics.rounds;
         statistics.verify_ms += verify_ms;
         answer_.count(keep_, outcome.accepted, [this](std::int32_t i) { return s_.place_of(s_.builder.source(i)); });
-        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || !s_.speculating()) return;
-        s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms);
+        if (!automatic() || !s_.speculating()) return;
+        s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms, emit_ms);
     }
 
     GenerateResult finish() {
@@ -326,9 +405,11 @@ private:
     const TokenCallback& callback_;
     Emission& answer_;
     GenerateResult& result_;
-    std::span<const std::int32_t> ends_;  // tokens that end the text
-    double start_;                        // ms
-    std::int32_t keep_ = 0;               // drafted tokens that this round verifies
+    std::span<const std::int32_t> ends_;   // tokens that end the text
+    double start_;                         // ms
+    std::int32_t keep_ = 0;                // drafted tokens that this round verifies
+    bool lost_ = false;                    // the next row is decided before a forward runs ahead
+    RowSource known_ = RowSource::logits;  // where the last plain row was sampled
 };
 
 }  // namespace
@@ -378,8 +459,20 @@ void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const 
     for (const auto& drafter : s.parts.drafters) drafter->rewind(shared);
 }
 
+SavedPages Generator::save_pages(const std::filesystem::path& path, std::string_view fingerprint) {
+    return state_->sequence.save(path, fingerprint);
+}
+
+SavedPages Generator::load_pages(const std::filesystem::path& path, std::string_view fingerprint) {
+    return state_->sequence.load(path, fingerprint);
+}
+
 void Generator::visit_logits(std::int32_t from, const LogitsVisitor& visit) {
     state_->sequence.visit_logits(from, visit);
+}
+
+void Generator::visit_logits(std::int32_t from, std::int32_t count, const LogitsVisitor& visit) {
+    state_->sequence.visit_logits(from, visit, from + count);
 }
 
 void Generator::truncate(std::int32_t length) { state_->truncate(std::max(0, length)); }

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -47,6 +48,10 @@ struct GeneratorParts {
     // Makes the lookup of one of several answers, a text of at most `capacity` tokens; none: they draft from a
     // prediction alone.
     std::function<std::unique_ptr<Drafter>(std::int32_t capacity)> make_lookup;
+    // Makes the draft model's context for several answers, with as many sequences as there may be answers; none: no
+    // model drafts for them. Called once, when several answers are first wanted.
+    std::function<std::unique_ptr<core::Context>(std::int32_t sequences)> make_draft;
+    std::vector<std::int32_t> never_proposed;    // ids that it must not propose: see pairing.h
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the generator
     std::vector<std::int32_t> end_tokens;        // tokens that end the text; none: those of the tokenizer
     SpeculationOptions speculation;
@@ -87,8 +92,9 @@ struct GenerateRequest {
     std::function<bool(const TokenEvent&)> stop_when;
 };
 
-enum class FinishReason : std::uint8_t { stop, length, cancelled };
-std::string_view name(FinishReason reason);  // "stop", "length", "cancelled"
+// deadline: BatchRequest::deadline.
+enum class FinishReason : std::uint8_t { stop, length, cancelled, deadline };
+std::string_view name(FinishReason reason);  // the word above
 
 struct SourceStatistics {
     std::string name;
@@ -125,6 +131,12 @@ struct GenerateResult {
     }
 };
 
+// What save_pages() wrote or load_pages() brought back.
+struct SavedPages {
+    std::int32_t tokens = 0;  // load_pages(): that the cache holds now and did not hold before
+    std::int64_t bytes = 0;   // of the file
+};
+
 // A token of answer `index` of generate_branches().
 using BranchCallback = std::function<void(std::size_t index, const TokenEvent&)>;
 using LogitsVisitor = std::function<void(std::int32_t index, std::span<const float> logits)>;
@@ -148,8 +160,9 @@ public:
 
     // Appends request.input to the sequence and generates an answer for each of `branches`; request.branch is ignored.
     // Each answer equals that of generate() with that branch, but all are computed together, as rows of one forward and
-    // with shared pages of the cache, as far as the cache has room. Each is drafted for, by lookups. Afterwards the
-    // sequence is the prompt, and switch_to() finds each answer in the cache. When a stage of the chain fails, all end.
+    // with shared pages of the cache, as far as the cache has room. Each is drafted for, by lookups and by the draft
+    // model. Afterwards the sequence is the prompt, and switch_to() finds each answer in the cache. When a stage of the
+    // chain fails, all end.
     std::vector<GenerateResult> generate_branches(const GenerateRequest& request,
                                                   std::span<const std::uint64_t> branches,
                                                   const BranchCallback& callback = {});
@@ -165,8 +178,17 @@ public:
     // The sequence becomes `tokens`; `generated` says which of them were generated. Tokens that the cache holds, for
     // this or another branch of the conversation, are not evaluated again.
     void switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated);
-    // For each index from `from` (at least 1) to the end of the sequence: the logits that its token was sampled from.
+    // Writes what the target's cache holds of the sequence to a file, and brings back what such a file has of it: the
+    // first tokens that both have in common. They need not be evaluated then; what is generated stays the same.
+    // `fingerprint`: what the bytes of a page depend on besides the text (Engine::page_fingerprint()).
+    // Errors: Error with the path. A file that holds other bytes than were written ends the loading where it differs.
+    SavedPages save_pages(const std::filesystem::path& path, std::string_view fingerprint);
+    SavedPages load_pages(const std::filesystem::path& path, std::string_view fingerprint);
+
+    // For each index from `from` (at least 1) to the end of the sequence, or of `count` tokens: the logits that its
+    // token was sampled from. What follows them leaves the cache.
     void visit_logits(std::int32_t from, const LogitsVisitor& visit);
+    void visit_logits(std::int32_t from, std::int32_t count, const LogitsVisitor& visit);
 
     void set_speculation(const SpeculationOptions& options);
     const SpeculationOptions& speculation() const;

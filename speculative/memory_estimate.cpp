@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "core/models/encodings.h"
+#include "kernels/quant/packed_panels.h"
 
 namespace foresay::speculative {
 namespace {
@@ -88,7 +90,9 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     const bool device = ops.free_memory() >= 0;
     const std::int64_t stay = table + source.per_layer_table_bytes();
     estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : stay);
-    if (device) estimate.weights += source.expanded_bytes();
+    if (device) {
+        estimate.weights += kernels::keeps_rows_packed(ops) ? source.expanded_bytes() : core::unpacked_bytes(source);
+    }
     const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
     estimate.cache = ops.kv_bytes(core::kv_shape(config),
                                   static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);

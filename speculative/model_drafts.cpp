@@ -12,10 +12,12 @@ constexpr std::size_t kStepRows = 8;
 
 }  // namespace
 
-ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std::int32_t> never_proposed, Now now)
+ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std::int32_t> never_proposed, Now now,
+                         PrefixCache& kept)
     : context_(std::move(context)),
       never_proposed_(std::move(never_proposed)),
       now_(now),
+      kept_(kept),
       costs_(context_->options().decode_rows) {
     context_->cache().drop(0);  // sequences are made as they come
     const auto rows = static_cast<std::size_t>(context_->options().decode_rows);
@@ -29,6 +31,11 @@ ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std
 bool ModelDrafts::warm_up() {
     if (warm_) return true;
     constexpr double kBudgetMs = 60.0;
+    core::KvCache& cache = context_->cache();
+    if (cache.free_sequences() == 0) kept_.evict_text(PagesOf::draft);
+    const std::int32_t pages = (costs_.widest() + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    while (cache.free_pages() < pages && kept_.evict_page(PagesOf::draft)) {
+    }
     warm_ = time_forwards(*context_, costs_, kBudgetMs, now_);
     return warm_;
 }
@@ -45,12 +52,73 @@ double ModelDrafts::catch_up_ms(const DraftedText& text, std::size_t tokens) con
     return costs_.verify_ms(widest) / widest * static_cast<double>(missing);
 }
 
-void ModelDrafts::forget(DraftedText& text) {
-    if (text.id >= 0) context_->cache().drop(text.id);
+// The text has `id`, which holds the first of `tokens`.
+void ModelDrafts::holds(DraftedText& text, core::SequenceId id, std::span<const std::int32_t> tokens) {
+    const auto length = static_cast<std::size_t>(context_->length(id));
+    text.id = id;
+    text.held.reserve(static_cast<std::size_t>(context_->capacity()));
+    text.held.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+    text.checked = length;
+    text.advanced = 0;
+    counters_.cached_tokens += static_cast<std::int64_t>(length);
+}
+
+void ModelDrafts::open(DraftedText& text, const PrefixKey& key, PrefixCache::Found other) {
+    const std::int32_t most = std::min(static_cast<std::int32_t>(key.tokens.size()) - 1, context_->capacity());
+    const core::SequenceId id = kept_.open(key, most, other, PagesOf::draft);
+    if (id < 0) return;
+    counters_.restored_tokens += kept_.restore(id, key, most, PagesOf::draft);
+    if (context_->length(id) > 0) return holds(text, id, key.tokens);
+    context_->cache().drop(id);  // until a draft is wanted
+}
+
+core::SequenceId ModelDrafts::take(DraftedText& text, std::span<const std::int32_t> tokens) {
+    const core::SequenceId id = text.id;
+    if (id >= 0) {
+        const auto same = std::ranges::mismatch(text.held, tokens).in1;
+        context_->truncate(static_cast<std::int32_t>(same - text.held.begin()), id);
+    }
     text.id = -1;
     text.held.clear();
     text.checked = 0;
     text.advanced = 0;
+    return id;
+}
+
+// Whether an earlier text of the step is still evaluating what this one begins with, too.
+bool ModelDrafts::waits_for(const DraftStep& step, std::span<const DraftStep> earlier) {
+    return std::ranges::any_of(earlier, [&](const DraftStep& other) {
+        if (!step.salt || step.salt != other.salt || other.text->id < 0) return false;
+        const auto same = std::ranges::mismatch(other.tokens, step.tokens).in1;
+        const auto common = std::min(static_cast<std::size_t>(same - other.tokens.begin()), step.tokens.size() - 1);
+        return common > other.text->held.size() + kStepRows;
+    });
+}
+
+// Texts that begin together, several answers to one prompt say, evaluate what they have in common once.
+bool ModelDrafts::share(DraftStep& step, std::span<const DraftStep> earlier) {
+    PrefixCache::Found best;
+    for (const DraftStep& other : earlier) {
+        if (!step.salt || step.salt != other.salt || other.text->id < 0) continue;
+        const auto same = std::ranges::mismatch(other.text->held, step.tokens).in1;
+        const auto length = static_cast<std::int32_t>(same - other.text->held.begin());
+        if (length > best.length) best = {other.text->id, length};
+    }
+    best.length = std::min(best.length, static_cast<std::int32_t>(step.tokens.size()) - 1);
+    if (best.length <= 0) return false;
+    const core::SequenceId id = context_->fork(best.sequence);
+    if (id < 0) return false;
+    context_->truncate(best.length, id);
+    context_->cache().release_spare(id);
+    holds(*step.text, id, step.tokens);
+    return true;
+}
+
+// Texts that are kept give pages up, as far as `rows` more rows need them.
+void ModelDrafts::make_room(core::SequenceId sequence, std::int32_t rows) {
+    core::KvCache& cache = context_->cache();
+    while (cache.missing_pages(sequence, rows) > cache.free_pages() && kept_.evict_page(PagesOf::draft)) {
+    }
 }
 
 std::int32_t ModelDrafts::known(std::int32_t token) const {
@@ -58,17 +126,19 @@ std::int32_t ModelDrafts::known(std::int32_t token) const {
 }
 
 // Brings the cache up to the text and its draft, except for the few tokens that join the step.
-bool ModelDrafts::prepare(DraftStep& step) {
+bool ModelDrafts::prepare(std::span<DraftStep> steps, std::size_t index) {
+    DraftStep& step = steps[index];
     DraftedText& text = *step.text;
     const std::size_t size = step.tokens.size() + step.draft.size();
     if (size == 0 || static_cast<std::int32_t>(size) > context_->capacity()) return false;
     if (text.id < 0) {
-        text.id = context_->cache().create();
-        if (text.id < 0) return false;
-        text.held.clear();
-        text.held.reserve(static_cast<std::size_t>(context_->capacity()));
-        text.checked = 0;
-        text.advanced = 0;
+        if (waits_for(step, steps.first(index))) return false;
+        if (context_->cache().free_sequences() == 0) kept_.evict_text(PagesOf::draft);
+        if (!share(step, steps.first(index))) {
+            const core::SequenceId id = context_->cache().create();
+            if (id < 0) return false;
+            holds(text, id, {});
+        }
     }
     const auto at = [&](std::size_t i) {
         return i < step.tokens.size() ? step.tokens[i] : step.draft[i - step.tokens.size()];
@@ -77,25 +147,30 @@ bool ModelDrafts::prepare(DraftStep& step) {
     std::size_t same = std::min(text.checked, most);
     while (same < most && text.held[same] == at(same)) ++same;
     text.held.resize(same);
+    text.checked = std::min(text.checked, same);
     context_->truncate(static_cast<std::int32_t>(same), text.id);
     if (size - same > kStepRows) {
         ids_.clear();
-        for (std::size_t i = same; i + 1 < size; ++i) ids_.push_back(known(at(i)));
-        if (!context_->prefill(ids_, text.id)) {
+        if (catch_up_left_ == 0) return false;
+        const std::size_t until = std::min(size - 1, same + std::min(size, catch_up_left_));
+        for (std::size_t i = same; i < until; ++i) ids_.push_back(known(at(i)));
+        catch_up_left_ -= std::min(catch_up_left_, ids_.size());
+        make_room(text.id, static_cast<std::int32_t>(ids_.size()));
+        const bool done = context_->prefill(ids_, text.id);
+        counters_.rows += context_->length(text.id) - static_cast<std::int64_t>(same);
+        if (!done) {
             text.held.resize(static_cast<std::size_t>(context_->length(text.id)));
             for (std::size_t i = same; i < text.held.size(); ++i) text.held[i] = at(i);
             return false;
         }
-        for (std::size_t i = same; i + 1 < size; ++i) text.held.push_back(at(i));
-    }
-    text.checked = std::min(text.held.size(), step.tokens.size());
-    if (text.advanced == 0) {
-        if (context_->ops().asynchronous()) {
-            text.chain.start_without_masks(*step.live);
-        } else {
-            text.chain.start(*step.live);
+        for (std::size_t i = same; i < until; ++i) text.held.push_back(at(i));
+        if (until < size - 1) {
+            text.checked = std::min(text.held.size(), step.tokens.size());
+            return false;
         }
     }
+    text.checked = std::min(text.held.size(), step.tokens.size());
+    if (text.advanced == 0) text.chain.start_without_masks(*step.live);
     while (text.advanced < step.draft.size()) text.chain.advance(step.draft[text.advanced++]);
     return true;
 }
@@ -106,9 +181,10 @@ void ModelDrafts::step(std::span<DraftStep> steps) {
     segments_.clear();
     last_rows_.clear();
     std::size_t rows = 0;
-    for (DraftStep& one : steps) {
-        one.sampled = {.token = -1};
-        if (!prepare(one)) continue;
+    for (DraftStep& one : steps) one.sampled = {.token = -1};
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        DraftStep& one = steps[i];
+        if (!prepare(steps, i)) continue;
         rows += one.tokens.size() + one.draft.size() - one.text->held.size();
         if (rows > static_cast<std::size_t>(context_->options().decode_rows)) break;
         ready_.push_back(&one);
@@ -128,6 +204,15 @@ void ModelDrafts::step(std::span<DraftStep> steps) {
                              .tokens = std::span(refs_).subspan(first),
                              .logit_rows = std::span(last_rows_).last(1)});
     }
+    const auto missing = [this] {
+        std::int32_t pages = 0;
+        for (const core::Segment& segment : segments_) {
+            pages += cache().missing_pages(segment.sequence, static_cast<std::int32_t>(segment.tokens.size()));
+        }
+        return pages;
+    };
+    while (missing() > cache().free_pages() && kept_.evict_page(PagesOf::draft)) {
+    }
     if (!context_->evaluate(kernels::RowClass::decode, segments_)) {
         for (DraftStep* one : ready_) {
             one->text->held.resize(static_cast<std::size_t>(context_->length(one->text->id)));
@@ -135,6 +220,7 @@ void ModelDrafts::step(std::span<DraftStep> steps) {
         }
         return;
     }
+    counters_.rows += std::ssize(refs_);
     // All rows at once where a device samples them.
     plans_.clear();
     slots_.clear();
@@ -156,6 +242,7 @@ void ModelDrafts::sample(DraftStep& step, std::int32_t row, bool on_device) {
         step.sampled = text.chain.propose(context_->logits(row));
     } else if (text.plan.plan.keep) {
         step.sampled = text.chain.propose(context_->ops().candidates(context_->workspace(), row));
+        if (text.chain.needs_row()) step.sampled = text.chain.propose_again(context_->logits(row));
     } else {
         step.sampled = context_->ops().sampled(context_->workspace(), row);
     }

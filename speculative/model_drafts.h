@@ -1,24 +1,30 @@
 // speculative/model_drafts.h: the draft model for many texts: one forward drafts a token for each.
 // drafters/model_drafter.h does it for one text.
 //
-// Each text has a sequence of the draft's cache, which is brought up to date when a draft is asked for. The draft uses
-// the noise, the temperature and the masks of the text's own chain.
+// Each text has a sequence of the draft's cache, which is brought up to date when a draft is asked for. It begins with
+// what other texts have there, those that run and those that are kept (prefix_cache.h). The draft uses the noise, the
+// temperature and the masks of the text's own chain.
 //
 // Threads:  one caller at a time.
-// Cost:     step() is one forward, and one more for a text whose prompt the draft model has not seen. No allocation
-//           once the texts have grown.
-// Errors:   none; where the draft's cache is full or too short, a text gets no token.
+// Cost:     step() is one forward, and more for a text whose prompt the draft model has not seen. No allocation once
+//           the texts have grown.
+// Errors:   none; where the draft's cache is too short, or full of texts that run, a text gets no token.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/models/context.h"
 #include "samplers/chain.h"
 #include "speculative/clock.h"
 #include "speculative/cost_model.h"
+#include "speculative/prefix_cache.h"
 
 namespace foresay::speculative {
 
@@ -38,14 +44,17 @@ struct DraftStep {
     std::span<const std::int32_t> tokens;  // the text so far
     std::span<const std::int32_t> draft;   // drafted after it, by whatever source
     const samplers::Chain* live = nullptr;
+    std::optional<std::string_view> salt;  // texts of one salt share beginnings; none: it shares nothing
     // The result; token -1: there is none.
     kernels::SampledToken sampled;
 };
 
 class ModelDrafts {
 public:
-    // `never_proposed`, increasing: ids that mean another token to the draft than to the target, or none.
-    ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std::int32_t> never_proposed, Now now);
+    // `never_proposed`, increasing: ids that mean another token to the draft than to the target, or none. `kept`, which
+    // must outlive it, gives pages up when those that run need them.
+    ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std::int32_t> never_proposed, Now now,
+                PrefixCache& kept);
 
     // Times forwards of several widths, once and within a time budget. False: there is no room for them now.
     bool warm_up();
@@ -54,22 +63,45 @@ public:
     // Milliseconds, roughly, until the draft model has seen `tokens` tokens of this text.
     double catch_up_ms(const DraftedText& text, std::size_t tokens) const;
 
+    // A text begins, or comes back: it takes what is known of `key`, of texts that are kept, of pages that were
+    // stored, or of `other`, which runs.
+    void open(DraftedText& text, const PrefixKey& key, PrefixCache::Found other);
     void step(std::span<DraftStep> steps);
+    // Before the steps of a round: in all of them, at most so many tokens that texts lack are evaluated before a text
+    // can be drafted for. A text that lacks more gets no token yet. So texts that decode do not wait for a long prompt.
+    void allow_catch_up(std::int32_t rows) { catch_up_left_ = static_cast<std::size_t>(std::max(rows, 1)); }
     // The draft of the round before is done with.
     static void begin_round(DraftedText& text) { text.advanced = 0; }
-    // Gives the text's pages back.
-    void forget(DraftedText& text);
+    // Takes the text's sequence from it: it holds what it has of `tokens`, and nothing else; -1: it has nothing.
+    core::SequenceId take(DraftedText& text, std::span<const std::int32_t> tokens);
+
+    // Since it was made.
+    struct Counters {
+        std::int64_t rows = 0;             // evaluated for texts
+        std::int64_t cached_tokens = 0;    // not evaluated, because another text had them, or had stored them
+        std::int64_t restored_tokens = 0;  // of those, the ones that were stored
+    };
+    const Counters& counters() const { return counters_; }
+    core::KvCache& cache() { return context_->cache(); }
+    kernels::Ops& ops() { return context_->ops(); }
 
 private:
-    bool prepare(DraftStep& step);
+    bool prepare(std::span<DraftStep> steps, std::size_t index);
+    static bool waits_for(const DraftStep& step, std::span<const DraftStep> earlier);
+    bool share(DraftStep& step, std::span<const DraftStep> earlier);
+    void make_room(core::SequenceId sequence, std::int32_t rows);
+    void holds(DraftedText& text, core::SequenceId id, std::span<const std::int32_t> tokens);
     void sample(DraftStep& step, std::int32_t row, bool on_device);
     std::int32_t known(std::int32_t token) const;
 
     std::unique_ptr<core::Context> context_;
     std::vector<std::int32_t> never_proposed_;
     Now now_;
+    PrefixCache& kept_;
+    Counters counters_;
     CostModel costs_;
-    bool warm_ = false;              // costs were measured
+    bool warm_ = false;  // costs were measured
+    std::size_t catch_up_left_ = std::numeric_limits<std::size_t>::max();
     std::vector<std::int32_t> ids_;  // scratch
     std::vector<kernels::TokenRef> refs_;
     std::vector<std::int32_t> last_rows_;

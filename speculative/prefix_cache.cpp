@@ -2,33 +2,65 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "core/models/given_text.h"
 
 namespace foresay::speculative {
 
+namespace {
+
+// Where the prefill rows of a text end; those of a short prompt are none.
+std::size_t prefill_rows(const PrefixKey& key, const RowClasses& classes) {
+    const bool decodes = core::class_of_given(key.generated_from, classes.short_given) == kernels::RowClass::decode;
+    return decodes ? 0 : static_cast<std::size_t>(key.generated_from);
+}
+
+}  // namespace
+
+PageNames::PageNames(const PrefixKey& key, const RowClasses& classes)
+    : key_(key), prefill_rows_(prefill_rows(key, classes)), parent_(core::page_hash(key.salt)), agree_(classes.agree) {}
+
+std::optional<core::PageId> PageNames::next() {
+    constexpr std::size_t kRows = kernels::kPagePositions;
+    if (key_.tokens.size() - begin_ < kRows) return std::nullopt;
+    core::PageId id{.parent = parent_};
+    std::ranges::copy(key_.tokens.subspan(begin_, kRows), id.tokens.begin());
+    for (std::size_t i = 0; !agree_ && i < kRows; ++i) {
+        if (begin_ + i >= prefill_rows_) id.decode_rows |= std::uint64_t{1} << i;
+    }
+    begin_ += kRows;
+    parent_ = id.hash();
+    return id;
+}
+
 std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, const RowClasses& classes) {
     if (a.salt != b.salt) return 0;
     std::size_t most = std::min(a.tokens.size(), b.tokens.size());
-    // Where the prefill rows of a text end; those of a short prompt are none.
-    const auto prefill_rows = [&](const PrefixKey& key) {
-        const bool decodes = core::class_of_given(key.generated_from, classes.short_given) == kernels::RowClass::decode;
-        return decodes ? 0 : static_cast<std::size_t>(key.generated_from);
-    };
-    const std::size_t here = prefill_rows(a), there = prefill_rows(b);
+    const std::size_t here = prefill_rows(a, classes), there = prefill_rows(b, classes);
     if (!classes.agree && here != there) most = std::min({most, here, there});
     const auto same = std::ranges::mismatch(a.tokens.first(most), b.tokens.first(most)).in1;
     return static_cast<std::int32_t>(same - a.tokens.begin());
 }
 
-PrefixCache::Found PrefixCache::find(const PrefixKey& key) {
+std::int32_t PrefixCache::held(const Text& text, PagesOf of) const {
+    return has(text, of) ? pool(of).cache->length(text.sequences[static_cast<std::size_t>(of)]) : 0;
+}
+
+std::vector<PrefixCache::Text>::iterator PrefixCache::oldest(PagesOf of) {
+    return std::ranges::find_if(texts_, [&](const Text& text) { return has(text, of); });
+}
+
+PrefixCache::Found PrefixCache::find(const PrefixKey& key, PagesOf of) {
     Found best;
     std::size_t index = 0;
     for (std::size_t i = 0; i < texts_.size(); ++i) {
-        const std::int32_t length = common_prefix(texts_[i].key(), key, classes_);
+        const std::int32_t most = held(texts_[i], of);
+        if (most <= best.length) continue;
+        const std::int32_t length = std::min(most, common_prefix(texts_[i].key(), key, pool(of).classes));
         if (length <= best.length) continue;
-        best = {texts_[i].sequence, length};
+        best = {texts_[i].sequences[static_cast<std::size_t>(of)], length};
         index = i;
     }
     if (best.sequence >= 0) {
@@ -38,61 +70,177 @@ PrefixCache::Found PrefixCache::find(const PrefixKey& key) {
     return best;
 }
 
-void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key) {
-    cache_->release_spare(sequence);
-    const auto held = static_cast<std::size_t>(cache_->length(sequence));
-    if (held == 0) {
-        cache_->drop(sequence);
-        return;
+core::SequenceId PrefixCache::open(const PrefixKey& key, std::int32_t most, Found other, PagesOf of) {
+    core::KvCache& cache = *pool(of).cache;
+    Found found = find(key, of);
+    if (other.length > found.length) found = other;
+    found.length = std::min(found.length, most);
+    if (found.length <= 0) {
+        if (cache.free_sequences() == 0) evict_text(of);
+        return cache.create();
     }
-    Text text{.sequence = sequence,
-              .tokens = {key.tokens.begin(), key.tokens.begin() + static_cast<std::ptrdiff_t>(held)},
+    core::SequenceId id = -1;
+    if (cache.free_sequences() == 0 && texts(of) == 1) {
+        const auto text = oldest(of);
+        if (text->sequences[static_cast<std::size_t>(of)] == found.sequence) {
+            id = std::exchange(text->sequences[static_cast<std::size_t>(of)], -1);
+            remove_empty();
+        }
+    }
+    if (id < 0) {
+        if (cache.free_sequences() == 0) evict_text(of);  // not the one just found
+        id = cache.fork(found.sequence);
+    }
+    if (id < 0) return -1;
+    cache.truncate(id, found.length);
+    cache.release_spare(id);
+    return id;
+}
+
+std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& key, std::int32_t most, PagesOf of) {
+    core::PageStore* const store = pool(of).store;
+    if (store == nullptr) return 0;
+    constexpr std::int32_t kRows = kernels::kPagePositions;
+    core::KvCache& cache = *pool(of).cache;
+    std::int32_t restored = 0;
+    std::int32_t begin = 0;
+    PageNames names(key, pool(of).classes);
+    for (std::optional<core::PageId> page = names.next(); page && begin + kRows <= most;
+         page = names.next(), begin += kRows) {
+        if (begin + kRows <= cache.length(sequence)) continue;
+        if (!store->has(*page)) break;
+        // A part of this page is there already.
+        if (cache.length(sequence) > begin) cache.truncate(sequence, begin);
+        cache.release_spare(sequence);
+        bool room = true;
+        while (room && cache.missing_pages(sequence, kRows) > cache.free_pages()) room = evict_page(of);
+        if (!room) break;
+        const std::span<const std::byte> bytes = store->find(*page);
+        if (bytes.empty()) break;
+        check(cache.reserve(sequence, kRows) == core::Reserve::ok, "room was made for the page");
+        const std::int32_t to = cache.view(sequence).pages[static_cast<std::size_t>(begin / kRows)];
+        pool(of).ops->write_page(cache.pages(), to, bytes);
+        cache.commit(sequence, kRows);
+        restored += kRows;
+    }
+    return restored;
+}
+
+void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::SequenceId draft) {
+    Text text{.sequences = {sequence, draft},
+              .tokens = {},
               .generated_from = key.generated_from,
-              .salt = std::string(key.salt)};
-    for (std::size_t i = texts_.size(); i-- > 0;) {
-        const std::int32_t common = common_prefix(texts_[i].key(), text.key(), classes_);
-        if (common == static_cast<std::int32_t>(texts_[i].tokens.size())) drop(i);
+              .salt = std::string(key.salt),
+              .outlasts = key.outlasts};
+    std::int32_t longest = 0;
+    for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
+        if (!has(text, of)) continue;
+        pool(of).cache->release_spare(text.sequences[static_cast<std::size_t>(of)]);
+        if (held(text, of) == 0) drop(text, of);
+        longest = std::max(longest, held(text, of));
     }
+    if (longest == 0) return;
+    text.tokens.assign(key.tokens.begin(), key.tokens.begin() + longest);
+    for (Text& other : texts_) {
+        for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
+            const std::int32_t length = held(other, of);
+            if (length == 0 || common_prefix(other.key(), text.key(), pool(of).classes) < length) continue;
+            // What the other one has there is a beginning of this text. The longer one stays.
+            const auto place = static_cast<std::size_t>(of);
+            if (length > held(text, of)) std::swap(other.sequences[place], text.sequences[place]);
+            if (has(other, of)) drop(other, of);
+        }
+    }
+    remove_empty();
     texts_.push_back(std::move(text));
 }
 
 core::SequenceId PrefixCache::take(core::SequenceId sequence) {
-    const auto text = std::ranges::find(texts_, sequence, &Text::sequence);
+    const auto text =
+        std::ranges::find_if(texts_, [sequence](const Text& one) { return one.sequences[0] == sequence; });
     if (text == texts_.end()) return -1;
-    texts_.erase(text);
+    text->sequences[0] = -1;
+    remove_empty();
     return sequence;
 }
 
-void PrefixCache::drop(std::size_t index) {
-    cache_->drop(texts_[index].sequence);
-    texts_.erase(texts_.begin() + static_cast<std::ptrdiff_t>(index));
+void PrefixCache::drop(Text& text, PagesOf of) {
+    pool(of).cache->drop(std::exchange(text.sequences[static_cast<std::size_t>(of)], -1));
 }
 
-bool PrefixCache::evict_text() {
-    if (texts_.empty()) return false;
-    drop(0);
+void PrefixCache::remove_empty() {
+    std::erase_if(texts_,
+                  [this](const Text& text) { return !has(text, PagesOf::target) && !has(text, PagesOf::draft); });
+}
+
+bool PrefixCache::evict_text(PagesOf of) {
+    const auto text = oldest(of);
+    if (text == texts_.end()) return false;
+    store(*text, of, 0);
+    drop(*text, of);
+    remove_empty();
     return true;
 }
 
-bool PrefixCache::evict_page() {
-    if (texts_.empty()) return false;
-    Text& text = texts_.front();
-    const auto held = static_cast<std::int32_t>(text.tokens.size());
-    const std::int32_t left = (held - 1) / kernels::kPagePositions * kernels::kPagePositions;
-    if (left == 0) return evict_text();
-    cache_->truncate(text.sequence, left);
-    cache_->release_spare(text.sequence);
-    text.tokens.resize(static_cast<std::size_t>(left));
+void PrefixCache::forget() {
+    for (Text& text : texts_) {
+        for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
+            if (has(text, of)) drop(text, of);
+        }
+    }
+    texts_.clear();
+}
+
+void PrefixCache::store_all() {
+    for (const Text& text : texts_) {
+        for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
+            if (has(text, of)) store(text, of, 0);
+        }
+    }
+}
+
+// The whole pages from `first_page` on. Those that another sequence holds as well, too: it may have a part only, and a
+// page is of no use without those before it. The store has each once.
+void PrefixCache::store(const Text& text, PagesOf of, std::int32_t first_page) {
+    const PagePool& in = pool(of);
+    if (in.store == nullptr || !text.outlasts) return;
+    PrefixKey key = text.key();
+    key.tokens = key.tokens.first(static_cast<std::size_t>(held(text, of)));
+    PageNames names(key, in.classes);
+    const std::span<const std::int32_t> pages = in.cache->view(text.sequences[static_cast<std::size_t>(of)]).pages;
+    std::int32_t index = 0;
+    for (std::optional<core::PageId> id = names.next(); id; id = names.next(), ++index) {
+        const std::int32_t page = pages[static_cast<std::size_t>(index)];
+        if (index < first_page) continue;
+        in.store->store(*id, [&](std::span<std::byte> to) { in.ops->read_page(in.cache->pages(), page, to); });
+    }
+}
+
+bool PrefixCache::evict_page(PagesOf of) {
+    const auto text = oldest(of);
+    if (text == texts_.end()) return false;
+    const std::int32_t left = (held(*text, of) - 1) / kernels::kPagePositions * kernels::kPagePositions;
+    if (left == 0) return evict_text(of);
+    store(*text, of, left / kernels::kPagePositions);
+    const core::SequenceId sequence = text->sequences[static_cast<std::size_t>(of)];
+    pool(of).cache->truncate(sequence, left);
+    pool(of).cache->release_spare(sequence);
     return true;
 }
 
 std::int32_t PrefixCache::evictable_pages() const {
+    const core::KvCache& cache = *pool(PagesOf::target).cache;
     std::unordered_map<std::int32_t, std::int32_t> kept;  // by page: texts that hold it
     for (const Text& text : texts_) {
-        for (const std::int32_t page : cache_->view(text.sequence).pages) ++kept[page];
+        if (!has(text, PagesOf::target)) continue;
+        for (const std::int32_t page : cache.view(text.sequences[0]).pages) ++kept[page];
     }
     return static_cast<std::int32_t>(std::ranges::count_if(
-        kept, [this](const auto& entry) { return cache_->references(entry.first) == entry.second; }));
+        kept, [&cache](const auto& entry) { return cache.references(entry.first) == entry.second; }));
+}
+
+std::size_t PrefixCache::texts(PagesOf of) const {
+    return static_cast<std::size_t>(std::ranges::count_if(texts_, [&](const Text& text) { return has(text, of); }));
 }
 
 }  // namespace foresay::speculative

@@ -127,6 +127,7 @@ void Sequence::begin_draft(std::int32_t most) {
     draft_.clear();
     notes_.clear();
     survival_ = 1.0;
+    round = {};
     limit_ = std::max(0, std::min({most, answer_.room() - 1, core::kMaxDraft}));
     ModelDrafts::begin_round(model_draft);
     proposal_ = {};
@@ -214,6 +215,10 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
             if (logprobs_) logprobs_->read(logits);
         });
     held_ += std::max(outcome.emitted, 1) - 1;
+    lost = outcome.end == AcceptEnd::lost;
+    if (lost) --held_;  // its row is made again
+    wrong_guess = lost || (source == RowSource::guesses &&
+                           context.ops().sampled(context.workspace(), row).token != tokens_.back());
     learn(outcome, everyone);
     drop_draft(context);
     broken = outcome.end == AcceptEnd::broken;

@@ -16,6 +16,7 @@
 #include "speculative/model_drafts.h"
 #include "speculative/prediction.h"
 #include "speculative/prefix_cache.h"
+#include "speculative/row_budget.h"
 
 namespace foresay::speculative {
 
@@ -27,6 +28,7 @@ public:
     Ticket ticket() const { return ticket_; }
     const std::string& queue() const { return request_.queue; }
     std::int32_t priority() const { return request_.priority; }
+    double deadline() const { return request_.deadline; }  // 0: none
     core::SequenceId id() const { return id_; }
     bool ended() const { return ended_; }
     // The prompt and what was emitted.
@@ -38,7 +40,7 @@ public:
     // Tokens that may still be emitted.
     std::int32_t room() const { return answer_.room(); }
     // What decides the bits of its keys and values.
-    PrefixKey key() const { return {tokens_, generated_from_, request_.cache_salt}; }
+    PrefixKey key() const { return {tokens_, generated_from_, request_.cache_salt, request_.outlasts}; }
 
     // Takes a sequence of the context, which holds the first `held` tokens. The first time, it makes room for
     // everything that the text can become.
@@ -97,11 +99,21 @@ public:
     // What is known of the draft model's hits, at first of other texts.
     void learn_from(const Acceptance& others) { acceptance_ = others; }
     DraftedText model_draft;
+    // What drafting has lost for this text alone; pauses its drafts.
+    RowLedger ledger;
+    // Of a round in which it drafts what pays: what that took, and what came of it.
+    struct Round {
+        std::int32_t steps = 0;  // of the draft model
+        std::int32_t rows = 0;   // verified
+        std::int32_t emitted = 0;
+    } round;
     std::int64_t accepted() const { return answer_.result.speculation.accepted; }  // in all rounds
 
     bool cancelled = false;
     bool paused = false;
     bool broken = false;             // its logits were not finite, so its keys and values are no good
+    bool wrong_guess = false;        // the forward that runs ahead began with another token
+    bool lost = false;               // its next row is decided before a forward runs ahead
     bool waits_for_another = false;  // which is evaluating a beginning of its prompt
     std::uint64_t passed_over = 0;   // admissions of others while it waited
 

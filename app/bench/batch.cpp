@@ -161,8 +161,9 @@ void bench_batch(const BenchOptions& options) {
     EngineNeeds needs;
     needs.speculating = true;
     needs.tokenizer = false;
-    OpenedEngine engine(options, needs);
     const BatchBenchOptions& wanted = options.batch;
+    needs.sequences = std::ranges::max(wanted.sequences);
+    OpenedEngine engine(options, needs);
     const auto in = static_cast<std::int32_t>(wanted.in.value_or(kDefaultIn));
     const std::int32_t room = engine.context_length() - in;
     if (room < 2) {

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
-#include <memory>
-#include <thread>
 #include <utility>
 
 #include "app/interrupt.h"
@@ -14,22 +12,6 @@
 namespace foresay::app {
 
 namespace {
-
-constexpr std::size_t kBufferBytes = std::size_t{256} << 20;
-constexpr int kPasses = 5;
-
-using Lane = std::uint64_t __attribute__((vector_size(32)));
-
-// Summing keeps the compiler from removing the loads; eight independent sums keep many loads in flight.
-std::uint64_t read_all(const Lane* data, std::size_t lanes) {
-    std::array<Lane, 8> sums{};
-    for (std::size_t i = 0; i + sums.size() <= lanes; i += sums.size()) {
-        for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += data[i + j];
-    }
-    Lane sum{};
-    for (const Lane& part : sums) sum += part;
-    return sum[0] + sum[1] + sum[2] + sum[3];
-}
 
 std::vector<Benchmark>& benchmarks() {
     static std::vector<Benchmark> all;  // in a function, so that it exists when the first file registers
@@ -46,34 +28,6 @@ std::vector<Benchmark> registered_benchmarks() {
     std::vector<Benchmark> all = benchmarks();
     std::sort(all.begin(), all.end(), [](const Benchmark& a, const Benchmark& b) { return a.name < b.name; });
     return all;
-}
-
-double read_bandwidth(kernels::Ops& ops) {
-    if (const double device = ops.read_bandwidth(); device > 0.0) return device;
-    const int threads = std::max(ops.describe().threads, 1);
-    const std::size_t lanes = kBufferBytes / sizeof(Lane);
-    const std::unique_ptr<Lane, void (*)(void*)> buffer(static_cast<Lane*>(std::aligned_alloc(64, kBufferBytes)),
-                                                        std::free);
-    if (!buffer) return 0.0;
-    std::uint64_t* words = reinterpret_cast<std::uint64_t*>(buffer.get());
-    for (std::size_t i = 0; i < kBufferBytes / sizeof(std::uint64_t); ++i)
-        words[i] = i;  // reading untouched pages would not read memory
-    double best = 0.0;
-    std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
-    for (int pass = 0; pass < kPasses; ++pass) {
-        const Stopwatch watch;
-        std::vector<std::thread> workers;
-        const std::size_t share = lanes / static_cast<std::size_t>(threads);
-        for (int t = 0; t < threads; ++t) {
-            const auto index = static_cast<std::size_t>(t);
-            workers.emplace_back([&, index] { sums[index] += read_all(buffer.get() + share * index, share); });
-        }
-        for (std::thread& worker : workers) worker.join();
-        best = std::max(best, static_cast<double>(kBufferBytes) / (watch.ms() / 1000.0));
-    }
-    volatile std::uint64_t sink = 0;
-    for (const std::uint64_t sum : sums) sink = sink + sum;
-    return best;
 }
 
 std::int32_t tokens_to_write(const BenchOptions& options, std::int32_t most) {

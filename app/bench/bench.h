@@ -51,10 +51,6 @@ struct RegisterBenchmark {
 // All benchmarks, in alphabetical order.
 std::vector<Benchmark> registered_benchmarks();
 
-// Read bandwidth in bytes per second: of the backend's device, or of as many CPU threads as the backend uses, from a
-// buffer far larger than any cache. Takes about a quarter of a second.
-double read_bandwidth(kernels::Ops& ops);
-
 inline constexpr std::int32_t kDefaultBenchTokens = 128;
 
 // Tokens that a benchmark generates after a prompt: -n, or the default; no more than `most`.

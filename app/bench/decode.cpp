@@ -42,7 +42,7 @@ void bench_decode(const BenchOptions& options) {
     const std::int32_t vocabulary = engine.target().config().shape.vocab;
     const std::vector<std::int32_t> prompt = some_tokens(vocabulary, kPrompt);
     const std::vector<std::int32_t> tokens = some_tokens(vocabulary, count);
-    const double bandwidth = read_bandwidth(engine.ops());
+    const double bandwidth = engine.read_bandwidth();
     const auto context = engine.make_context();
     std::vector<double> free_rates, forced_rates;
     for (int run = 0; run < options.runs; ++run) {

@@ -68,6 +68,15 @@ bool HttpClient::fill() {
     return true;
 }
 
+bool HttpClient::send(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t put = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (put <= 0) return false;
+        bytes.remove_prefix(static_cast<std::size_t>(put));
+    }
+    return true;
+}
+
 std::string HttpClient::line() {
     std::size_t end;
     while ((end = read_.find("\r\n")) == std::string::npos) {
@@ -90,14 +99,18 @@ void HttpClient::post(const std::string& path, const std::string& body,
 
 void HttpClient::post_once(const std::string& path, const std::string& body,
                            const std::function<void(std::string_view)>& take) {
-    if (socket_ < 0) connect();
+    const bool used_before = socket_ >= 0;
+    if (!used_before) connect();
     const std::string request = "POST " + url_.path + path + " HTTP/1.1\r\nHost: " + url_.host + ":" + url_.port +
                                 "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
                                 "\r\n\r\n" + body;
-    for (std::string_view left = request; !left.empty();) {
-        const ssize_t put = ::send(socket_, left.data(), left.size(), MSG_NOSIGNAL);
-        if (put <= 0) throw Error("the server has closed the connection");
-        left.remove_prefix(static_cast<std::size_t>(put));
+    // A server may close a connection between two requests: then the request has not been taken, and goes over a new
+    // one.
+    if (!send(request) || (read_.empty() && !fill())) {
+        if (!used_before) throw Error("the server has closed the connection without an answer");
+        disconnect();
+        connect();
+        if (!send(request)) throw Error("the server has closed the connection without an answer");
     }
     const std::string status = line();
     bool chunked = false, close = false;

@@ -32,6 +32,7 @@ private:
     void post_once(const std::string& path, const std::string& body, const std::function<void(std::string_view)>& take);
     void connect();
     void disconnect();
+    bool send(std::string_view bytes);  // false: the connection is closed
     bool fill();
     std::string line();
 

@@ -102,7 +102,7 @@ void bench_kernels(const BenchOptions& options) {
     const auto context = engine.make_context();
     const std::vector<std::int32_t> tokens = some_tokens(engine.target().config().shape.vocab, kPrompt);
     context->prefill(tokens);
-    const double bandwidth = read_bandwidth(engine.ops());
+    const double bandwidth = engine.read_bandwidth();
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = "op             rows   ms/step     GB/s  of read   GMAC/s\n";
     for (const std::int32_t width : kWidths) {

@@ -17,7 +17,7 @@ void bench_prefill(const BenchOptions& options) {
     needs.tokenizer = false;
     OpenedEngine engine(options, needs);
     const auto context = engine.make_context();
-    const double bandwidth = read_bandwidth(engine.ops());
+    const double bandwidth = engine.read_bandwidth();
     const auto macs = static_cast<double>(engine.target().macs_per_row());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = "tokens        ms   tokens/s   GMAC/s\n";

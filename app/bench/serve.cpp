@@ -4,8 +4,8 @@
 // Reported:  tokens per second of all clients together; from request to first token; the gaps between pieces of the
 //            text. With --rate, requests come at random times, and the time to the first token counts from there,
 //            whether a client was free or not. With --verify, each request is asked again alone, and its text compared.
-//            With --requests as well, requests of all protocols are compared, some of whose clients leave; nothing is
-//            measured.
+//            With --requests as well, requests of all protocols are compared in all that their answers say, streamed
+//            against not streamed; some of their clients leave. Nothing is measured.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -51,6 +51,30 @@ std::string prompt_text(std::size_t number, std::size_t bytes) {
     }
     text.resize(bytes);
     return text;
+}
+
+// Runs ask(client, number) for 0 to count - 1 over so many connections at once. The first problem ends all, and is
+// thrown.
+template <class Ask>
+void ask_side_by_side(const ServerUrl& url, std::size_t connections, std::size_t count, Ask ask) {
+    std::atomic<std::size_t> next{0};
+    std::mutex mutex;
+    std::exception_ptr problem;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < connections; ++i) {
+        threads.emplace_back([&] {
+            try {
+                HttpClient client(url);
+                for (std::size_t mine; (mine = next++) < count && !interrupted();) ask(client, mine);
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                if (!problem) problem = std::current_exception();
+                next = count;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (problem) std::rethrow_exception(problem);
 }
 
 class Load {
@@ -116,35 +140,17 @@ public:
     std::vector<Answered> run(std::size_t clients, std::size_t first, std::size_t bytes, double& seconds) const {
         const std::size_t count = clients * static_cast<std::size_t>(kRequestsOfAClient);
         std::vector<Answered> answers(count);
-        std::atomic<std::size_t> next{0};
-        std::mutex mutex;
-        std::exception_ptr problem;
         const std::vector<Clock::duration> arrivals = arrivals_of(count, first);
         const Clock::time_point start = Clock::now();
-        std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < clients; ++i) {
-            threads.emplace_back([&] {
-                try {
-                    HttpClient client(url_);
-                    for (std::size_t mine; (mine = next++) < count && !interrupted();) {
-                        double late_ms = 0.0;
-                        if (!arrivals.empty()) {
-                            std::this_thread::sleep_until(start + arrivals[mine]);
-                            late_ms = std::chrono::duration<double, std::milli>(Clock::now() - start - arrivals[mine])
-                                          .count();
-                        }
-                        answers[mine] = ask(client, first + mine, bytes, out_);
-                        answers[mine].first_ms += late_ms;
-                    }
-                } catch (...) {
-                    const std::lock_guard lock(mutex);
-                    if (!problem) problem = std::current_exception();
-                    next = count;
-                }
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
-        if (problem) std::rethrow_exception(problem);
+        ask_side_by_side(url_, clients, count, [&](HttpClient& client, std::size_t mine) {
+            double late_ms = 0.0;
+            if (!arrivals.empty()) {
+                std::this_thread::sleep_until(start + arrivals[mine]);
+                late_ms = std::chrono::duration<double, std::milli>(Clock::now() - start - arrivals[mine]).count();
+            }
+            answers[mine] = ask(client, first + mine, bytes, out_);
+            answers[mine].first_ms += late_ms;
+        });
         stop_if_interrupted();
         seconds = std::chrono::duration<double>(Clock::now() - start).count();
         return answers;
@@ -188,7 +194,6 @@ double quantile(std::vector<double> values, double share) {
 // ------------------------------------------------------------------------------------- requests of every protocol
 
 constexpr std::size_t kConnections = 64;
-constexpr std::size_t kVariants = 3;
 
 struct Left {};  // the client goes
 
@@ -198,7 +203,7 @@ std::string ask_mixed(HttpClient& client, const MixedRequest& request) {
         if (request.leaves) throw Left();
         body += piece;
     });
-    return texts_of(request, body);
+    return answer_of(request, body);
 }
 
 // What the bits depend on; the servers must agree in it.
@@ -240,30 +245,14 @@ void verify_mixed(const BenchOptions& options) {
     const MixedPlugin plugin = plugin_of(options, first, reference);
     const auto count = static_cast<std::size_t>(*options.requests);
     std::vector<std::string> texts(count);
-    std::atomic<std::size_t> next{0}, left{0};
-    std::mutex mutex;
-    std::exception_ptr problem;
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < std::min(kConnections, count); ++i) {
-        threads.emplace_back([&] {
-            try {
-                HttpClient client(url);
-                for (std::size_t mine; (mine = next++) < count && !interrupted();) {
-                    try {
-                        texts[mine] = ask_mixed(client, mixed_request(mine, plugin));
-                    } catch (const Left&) {
-                        ++left;
-                    }
-                }
-            } catch (...) {
-                const std::lock_guard lock(mutex);
-                if (!problem) problem = std::current_exception();
-                next = count;
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-    if (problem) std::rethrow_exception(problem);
+    std::atomic<std::size_t> left{0};
+    ask_side_by_side(url, std::min(kConnections, count), count, [&](HttpClient& client, std::size_t mine) {
+        try {
+            texts[mine] = ask_mixed(client, mixed_request(mine, plugin));
+        } catch (const Left&) {
+            ++left;
+        }
+    });
     // A connection that has waited so long may have been closed.
     HttpClient one_by_one(alone);
     std::size_t compared = 0, different = 0, bytes = 0;
@@ -275,8 +264,11 @@ void verify_mixed(const BenchOptions& options) {
         const MixedRequest again = varied(request, (i + i / 27) % kVariants);
         ++compared;
         bytes += texts[i].size();
-        if (ask_mixed(one_by_one, again) == texts[i]) continue;
-        if (++different == 1) example = "; the first is " + request.path + " " + request.body;
+        const std::string answer = ask_mixed(one_by_one, again);
+        if (answer == texts[i]) continue;
+        if (++different == 1)
+            example = "; the first is " + request.path + " " + request.body + "\n" + texts[i] +
+                      "\nand alone, asked with " + again.body + "\n" + answer;
     }
     const json result = {{"url", options.url},    {"requests", count},         {"compared", compared},
                          {"left", left.load()},   {"different", different},    {"bytes", bytes},

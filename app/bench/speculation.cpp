@@ -86,7 +86,7 @@ void bench_speculation(const BenchOptions& options) {
     if (engine.config().speculation_mode == core::SpeculationMode::off) {
         throw Error("speculation is off; use --speculation auto or a number");
     }
-    const double bandwidth = read_bandwidth(engine.ops());
+    const double bandwidth = engine.read_bandwidth();
     PromptRun run;
     run.max_tokens = tokens_to_write(options, engine.context_length());
     run.seed = engine.config().seed;

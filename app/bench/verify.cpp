@@ -38,7 +38,7 @@ void bench_verify(const BenchOptions& options) {
     needs.decode_rows = kWidths[std::size(kWidths) - 1];
     OpenedEngine engine(options, needs);
     const auto context = engine.make_context();
-    const double bandwidth = read_bandwidth(engine.ops());
+    const double bandwidth = engine.read_bandwidth();
     const auto bytes = static_cast<double>(engine.target().bytes_per_forward());
     const auto macs = static_cast<double>(engine.target().macs_per_row());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "core/chat/style.h"
 #include "core/text/bounded_encode.h"
+#include "engine/unfinished.h"
 
 namespace foresay::app {
 
@@ -168,9 +169,15 @@ private:
     int report(OpenedEngine& engine, speculative::Generator& generator, const speculative::GenerateResult& result,
                const std::string* reasoning = nullptr) {
         engine.report_stages(generator.chain());
+        std::string unfinished;
+        if (result.finish == speculative::FinishReason::length)
+            unfinished = engine::unfinished_stage(engine, generator.chain().spec(), result.tokens);
+        if (!unfinished.empty())
+            complain("foresay: " + unfinished_text(unfinished, result.tokens.size(), max_tokens(), "-n"));
         if (json_) {
             const core::Config& config = engine.config();
-            print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated(), reasoning) +
+            print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated(), reasoning,
+                                  unfinished) +
                   "\n");
         } else if (token_ids_ || (stdout_is_terminal() && !result.text.empty() && !result.text.ends_with('\n'))) {
             print("\n");

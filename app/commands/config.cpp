@@ -2,13 +2,20 @@
 #include "app/configuration.h"
 
 #include <exception>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
+#include "app/files.h"
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "app/pager.h"
+#include "app/sampler_import.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 #include "core/config/json_schema.h"
@@ -111,10 +118,66 @@ public:
     }
 };
 
+constexpr std::pair<std::string_view, SamplerDialect> kDialects[] = {{"llama.cpp", SamplerDialect::llama_cpp},
+                                                                     {"exllamav2", SamplerDialect::exllamav2},
+                                                                     {"exllamav3", SamplerDialect::exllamav3},
+                                                                     {"tabbyapi", SamplerDialect::tabbyapi}};
+
+std::string dialect_names() {
+    std::string out;
+    for (const auto& [name, dialect] : kDialects)
+        out += (out.empty() ? "" : dialect == std::rbegin(kDialects)->second ? " or " : ", ") + std::string(name);
+    return out;
+}
+
+SamplerDialect dialect_of(std::string_view name) {
+    for (const auto& [known, dialect] : kDialects)
+        if (known == name) return dialect;
+    throw UsageError("--from is '" + std::string(name) + "'; give " + dialect_names());
+}
+
+class Import : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        parser.argument(file_, {.value = "FILE",
+                                .doc = "settings: options of a command line, lines KEY = VALUE or KEY: VALUE, or JSON; "
+                                       "- reads standard input",
+                                .hint = ValueHint::file,
+                                .required = true});
+        std::vector<std::string> names;
+        for (const auto& [name, dialect] : kDialects) names.emplace_back(name);
+        parser.option("--from", from_,
+                      {.value = "PROGRAM",
+                       .doc = "whose names, order and defaults: " + dialect_names(),
+                       .words = std::move(names)});
+        parser.details(
+            "Prints a table [sampling] with the same stages, in the same order. What has no\n"
+            "counterpart is said, in comments and on standard error. Save it as a preset:\n"
+            "  foresay config import FILE > ~/.config/foresay/presets/mine.toml\n");
+    }
+
+    int run() override {
+        const SamplerDialect dialect = dialect_of(from_);
+        try {
+            const ImportedSamplers imported = import_samplers(read_text(file_, "the settings"), dialect);
+            for (const std::string& note : imported.notes) complain("foresay: " + printable(note));
+            print(imported.toml);
+        } catch (const Error& problem) {
+            throw Error("cannot import " + (file_ == "-" ? "the settings" : "'" + file_ + "'") + ": " + problem.what());
+        }
+        return 0;
+    }
+
+private:
+    std::string file_, from_ = "llama.cpp";
+};
+
 constexpr CommandGroup kGroup = CommandGroup::models;
 const RegisterCommandFamily kConfig("config", "check and show configurations", kGroup);
 const RegisterCommand<Check> kCheck("config check", "check configuration files", kGroup);
 const RegisterCommand<Show> kShow("config show", "show every setting and where its value comes from", kGroup);
+const RegisterCommand<Import> kImport("config import", "sampler settings of llama.cpp and ExLlama as a configuration",
+                                      kGroup);
 const RegisterCommand<Schema> kSchema("config schema", "print the JSON Schema of configurations, for editors", kGroup);
 const RegisterCommand<Reference> kReference("config reference",
                                             "print every key with its type, default and meaning, as Markdown", kGroup);

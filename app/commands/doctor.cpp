@@ -1,5 +1,6 @@
 // foresay doctor: one page about this machine: what is there, whether it keeps the laws, and how fast it is beside its
 // limits. For a bug report, or before a purchase.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "base/error.h"
 #include "core/config/value.h"
 #include "kernels/ops.h"
+#include "speculative/memory_estimate.h"
 
 namespace foresay::app {
 
@@ -95,15 +97,20 @@ private:
 
     // The device of --device or of a configuration, unless that is "auto".
     std::vector<std::string> chosen_devices() const {
-        const std::string device = Configuration(options_).config().device;
+        const core::Config config = Configuration(options_).config();
+        std::string device = config.device;
+        if (!config.devices.empty()) {
+            device.clear();
+            for (const std::string& name : config.devices) device += (device.empty() ? "" : ",") + name;
+        }
         return device == "auto" ? usable_devices() : std::vector<std::string>{device};
     }
 
     Options options_for(const std::string& device, const std::string& cache) const {
         Options options = options_;
-        const auto text = [](const std::string& value) { return core::to_toml(core::ConfigValue(value)); };
-        override_key(options, "--device", "runtime.device", text(device));
-        if (!cache.empty()) override_key(options, "--kv-cache", "runtime.kv_cache", text(cache));
+        override_device(options, device);
+        if (!cache.empty())
+            override_key(options, "--kv-cache", "runtime.kv_cache", core::to_toml(core::ConfigValue(cache)));
         options.append_temperature = true;  // check_laws() sets it
         if (!options.context) override_key(options, "--context", "target.context", std::to_string(kContext));
         return options;
@@ -114,11 +121,11 @@ private:
         guarded("laws", [&] { check_laws(device); });
         const bool usable = guarded("speed", [&] {
             OpenedEngine engine(options_for(device, ""), {});
-            const double bandwidth = read_bandwidth(engine.ops());
+            const double bandwidth = engine.read_bandwidth();
             line("read bandwidth", format("%.1f GB/s", bandwidth / 1e9));
             measure(engine, "model", bandwidth);
         });
-        if (!usable || device == "cpu" || !options_.shape.empty()) return;
+        if (!usable || device.find("cuda") == device.npos || !options_.shape.empty()) return;
         for (const ShapeToTry& shape : kShapes) guarded(shape.shape, [&] { measure_shape(device, shape); });
     }
 
@@ -154,23 +161,37 @@ private:
         }
     }
 
+    // Free bytes of a device, or of a list of them together.
+    static double room_on(const std::string& devices) {
+        double room = 0.0;
+        for (std::size_t begin = 0; begin <= devices.size();) {
+            const std::size_t end = std::min(devices.find(',', begin), devices.size());
+            const std::string name = devices.substr(begin, end - begin);
+            if (!name.starts_with("cuda")) room += static_cast<double>(speculative::available_memory());
+            for (const kernels::CudaDevice& known : kernels::cuda_devices()) {
+                const bool first = name == "cuda" && known.index == 0;
+                if (first || name == "cuda:" + std::to_string(known.index)) {
+                    room += static_cast<double>(known.free_memory);
+                }
+            }
+            begin = end + 1;
+        }
+        return room;
+    }
+
     void measure_shape(const std::string& device, const ShapeToTry& shape) {
         Options options;
-        override_key(options, "--device", "runtime.device", core::to_toml(core::ConfigValue(device)));
+        override_device(options, device);
         override_key(options, "--context", "target.context", std::to_string(kContext));
         options.config_alone = true;
         options.shape = shape.shape;
         options.quant_type = "q4_0";
-        const std::string place = device.substr(device.find(':') + 1);
-        for (const kernels::CudaDevice& known : kernels::cuda_devices()) {
-            if (std::to_string(known.index) == place &&
-                static_cast<double>(known.free_memory) < shape.least_gib * 1024 * 1024 * 1024) {
-                line(shape.shape, "not measured: too little free memory");
-                return;
-            }
+        if (room_on(device) < shape.least_gib * 1024 * 1024 * 1024) {
+            line(shape.shape, "not measured: too little free memory");
+            return;
         }
         OpenedEngine engine(options, {.draft = false, .tokenizer = false});
-        measure(engine, std::string(shape.shape) + ", random weights, Q4_0", read_bandwidth(engine.ops()));
+        measure(engine, std::string(shape.shape) + ", random weights, Q4_0", engine.read_bandwidth());
     }
 
     // Decoding, and a prompt.

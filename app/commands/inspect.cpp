@@ -28,6 +28,7 @@
 #include "core/weights/safetensors.h"
 #include "engine/backend.h"
 #include "kernels/kv_names.h"
+#include "kernels/split_ops.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
 
@@ -146,7 +147,7 @@ std::unique_ptr<kernels::Ops> backend(const Options& options) {
 }
 
 // What `complete` would say of the model at `path`; empty when it can run here.
-std::string why_not(const std::string& path, const Options& options, std::string& backend) {
+std::string why_not(const std::string& path, const Options& options, ModelReport& report) {
     Options alone = options;
     override_key(alone, "--model", "target.model", core::to_toml(core::ConfigValue(path)));
     alone.overrides.back().text += "\ndraft.model = \"\"";
@@ -154,7 +155,10 @@ std::string why_not(const std::string& path, const Options& options, std::string
     needs.draft = false;
     needs.weights = false;
     try {
-        backend = OpenedEngine(alone, needs).backend();
+        const OpenedEngine engine(alone, needs);
+        report.backend = engine.backend();
+        report.placement = engine.placement();
+        expect_speed(engine.ops(), report);
     } catch (const Error& problem) {
         std::string text = problem.what();
         const std::string place = "--model: ";
@@ -195,14 +199,14 @@ std::string inspect_one(const std::string& path, const Options& options, ModelRe
         out += model_text(source->config());
         out += templates_text(*source);
         report.cache_page = cache_page(source->config(), options);
+        report.problem = why_not(path, options, report);
         out += weights_text(report);
-        report.problem = why_not(path, options, report.backend);
     } catch (const Error& error) {
         out += "model\n";
         report.problem = error.what();
     }
     out += report.problem.empty() ? field("would run on", report.backend) : field("cannot run here", report.problem);
-    return out;
+    return out + placement_text(report);
 }
 
 std::vector<VerifiedFile> verify_one(const std::string& path) {
@@ -283,6 +287,8 @@ std::string memory_heading(std::int32_t length, const kernels::Ops& ops) {
 }
 
 std::string available_text(std::int64_t needed, const kernels::Ops& ops) {
+    // Of several devices each has its own; inspecting the model alone shows them.
+    if (dynamic_cast<const kernels::SplitOps*>(&ops) != nullptr) return "";
     const std::int64_t own = ops.free_memory();  // of a device
     const std::int64_t available = own >= 0 ? own : speculative::available_memory();
     return field("available now",

@@ -61,20 +61,20 @@ constexpr std::string_view kMask = R"(// @NAME@: keeps every token that is not p
 struct @TYPE@ {
     static constexpr foresay::Info info{"@NAME@", "0.1.0", "Keeps the text in plain ASCII.", "Apache-2.0"};
 
-    // Whatever can be computed once is computed here.
-    explicit @TYPE@(foresay::Host host) {
+    // Whatever can be computed once is computed here: words of 32 tokens.
+    explicit @TYPE@(foresay::Host host) : words_((host.vocabulary_size() + 31) / 32) {
+        foresay::Bits allowed(words_.data(), words_.size());
+        bool any = false;
         for (std::int32_t token = 0; token < host.vocabulary_size(); ++token) {
-            if (host.ends_text(token) || (host.is_text(token) && is_plain(host.token_text(token)))) {
-                allowed_.push_back(token);
-            }
+            if (!host.ends_text(token) && !(host.is_text(token) && is_plain(host.token_text(token)))) continue;
+            allowed.allow(token);
+            any = true;
         }
-        if (allowed_.empty()) throw std::runtime_error("no token of this model is plain ASCII");
+        if (!any) throw std::runtime_error("no token of this model is plain ASCII");
     }
 
     // Sets the bits of the tokens that may follow. A mask runs where the logits are, on a GPU too.
-    void mask(const foresay::Context&, foresay::Bits& bits) const {
-        for (const std::int32_t token : allowed_) bits.allow(token);
-    }
+    void mask(const foresay::Context&, foresay::Bits& bits) const { bits.copy(words_); }
 
     static bool is_plain(std::string_view text) {
         for (const char c : text) {
@@ -87,7 +87,7 @@ struct @TYPE@ {
         if (!is_plain("return x") || is_plain("caf\xc3\xa9")) throw std::runtime_error("'caf\xc3\xa9' is not ASCII");
     }
 
-    std::vector<std::int32_t> allowed_;
+    std::vector<std::uint32_t> words_;
 };
 
 FORESAY_EXPORT_SAMPLERS(@TYPE@)

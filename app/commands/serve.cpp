@@ -130,6 +130,7 @@ public:
                               "[default: 16]",
                        .least = 1,
                        .most = 256});
+        parser.flag("--batch-draft", batch_draft_, "the draft model drafts for texts side by side, too");
         parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
         parser.option("--drain-seconds", drain_seconds_,
                       {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
@@ -186,7 +187,10 @@ public:
         EngineNeeds needs;
         needs.branches = kParkedTexts;
         needs.speculating = true;
-        needs.draft = parallel_.value_or(kDefaultParallel) == 1;
+        // Texts side by side share forwards already: there lookups gain more alone than beside a draft model
+        // (docs/experiments/batch-drafts.md).
+        needs.draft = batch_draft_ || parallel_.value_or(kDefaultParallel) == 1;
+        needs.sequences = static_cast<std::int32_t>(parallel_.value_or(kDefaultParallel));
         if (dry_run_) {
             needs.weights = false;
             return report_dry_run(OpenedEngine(options_, needs));
@@ -325,7 +329,8 @@ private:
     std::vector<server::ListenAddress> addresses_;
     std::optional<std::string> keys_, new_key_, name_, models_;
     std::optional<std::int64_t> parallel_, queue_, drain_seconds_, stored_responses_, port_;
-    bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false, no_page_ = false;
+    bool batch_draft_ = false, no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false,
+         no_page_ = false;
 };
 
 const RegisterCommand<Serve> kServe("serve", "serve the model to editors and other clients over HTTP",

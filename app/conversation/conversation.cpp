@@ -19,6 +19,7 @@ Turn::Finish finish_of(speculative::FinishReason reason) {
         case speculative::FinishReason::length:
             return Turn::Finish::length;
         case speculative::FinishReason::cancelled:
+        case speculative::FinishReason::deadline:
             break;
     }
     return Turn::Finish::cancelled;
@@ -602,17 +603,22 @@ void Conversation::new_branch(std::size_t turns) {
     apply(std::move(change));
 }
 
-void Conversation::visit_answer(
-    const std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>& visit) {
+void Conversation::visit_answer(const VisitLogits& visit) {
+    check(!empty(), "visit_answer() needs a turn");
+    visit_answer(0, last().given.size() + last().answer.size(), visit);
+}
+
+void Conversation::visit_answer(std::size_t first, std::size_t count, const VisitLogits& visit) {
     check(!empty(), "visit_answer() needs a turn");
     const Document all = document();
-    const std::size_t length = last().given.size() + last().answer.size();
-    const std::size_t start = all.tokens.size() - length;
+    const std::size_t start = all.tokens.size() - last().given.size() - last().answer.size();
     generator_->switch_to(all.tokens, all.generated);
-    if (start == 0) return;
-    generator_->visit_logits(static_cast<std::int32_t>(start), [&](std::int32_t index, std::span<const float> logits) {
-        visit(static_cast<std::size_t>(index) - start, all.tokens[static_cast<std::size_t>(index)], logits);
-    });
+    if (start + first == 0) return;
+    generator_->visit_logits(static_cast<std::int32_t>(start + first), static_cast<std::int32_t>(count),
+                             [&](std::int32_t index, std::span<const float> logits) {
+                                 visit(static_cast<std::size_t>(index) - start,
+                                       all.tokens[static_cast<std::size_t>(index)], logits);
+                             });
 }
 
 void Conversation::restore(TurnTree tree) {

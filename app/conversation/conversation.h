@@ -114,7 +114,10 @@ public:
     const core::Tokenizer& tokenizer() const { return tokenizer_; }
 
     // The logits that each token of the last answer was sampled from, by its index in given + answer.
-    void visit_answer(const std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>& visit);
+    using VisitLogits = std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>;
+    void visit_answer(const VisitLogits& visit);
+    // The same for `count` tokens from index `first` on.
+    void visit_answer(std::size_t first, std::size_t count, const VisitLogits& visit);
 
     // ---- saving
     // `recorder` must outlive the conversation; null: none.

@@ -195,6 +195,30 @@ void Workspace::save_copy(const fs::path& path, Replace replace) {
     write_session(path, journal_ ? journal_->text() + text_of(records_) : text_of(with_header()), replace);
 }
 
+speculative::SavedPages Workspace::save_pages(const fs::path& path) {
+    const speculative::SavedPages saved = generator_->save_pages(pages_of_session(path), engine_.page_fingerprint());
+    page_totals_.saved += saved.tokens;
+    return saved;
+}
+
+// What lies beside the session of its keys and values; says how much that was, or why it is not used.
+std::string Workspace::load_pages(const fs::path& path) {
+    const fs::path file = pages_of_session(path);
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) return "";
+    const Document document = conversation_->document();
+    try {
+        generator_->switch_to(document.tokens, document.generated);
+        const speculative::SavedPages loaded = generator_->load_pages(file, engine_.page_fingerprint());
+        page_totals_.loaded += loaded.tokens;
+        if (loaded.tokens == 0) return "";
+        return std::to_string(loaded.tokens) + " tokens came back from " + file.string() +
+               " and need not be evaluated again";
+    } catch (const Error& problem) {
+        return problem.what();
+    }
+}
+
 void Workspace::begin(const TurnTree::Change& change) {
     recorded_.reset();
     if (!saving_) return;
@@ -288,6 +312,7 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
         notes.push_back("the session was generated on " + recorded.backend + ", but this is " + record().backend +
                         ": the saved text stays, but /retry with the same seed may give another answer");
     }
+    if (std::string note = load_pages(path); !note.empty()) notes.push_back(std::move(note));
     return notes;
 }
 

@@ -58,6 +58,14 @@ public:
     // Writes a copy of the conversation to `path`; `replace` as in write_session(). The conversation's own file is only
     // brought up to date.
     void save_copy(const std::filesystem::path& path, Replace replace);
+    // Writes what the target's cache holds of the conversation beside the session at `path`: resume() then need not
+    // evaluate it again. Errors: there is nothing in the cache, or the file cannot be written.
+    speculative::SavedPages save_pages(const std::filesystem::path& path);
+    // Tokens whose keys and values were written, and came back, since the program began.
+    struct PageTotals {
+        std::int64_t saved = 0, loaded = 0;
+    };
+    const PageTotals& page_totals() const { return page_totals_; }
     bool saving() const { return saving_; }
     // Empty until the file has been created.
     std::filesystem::path file() const { return journal_ ? journal_->path() : std::filesystem::path(); }
@@ -65,6 +73,7 @@ public:
 private:
     void build();
     EngineRecord record() const;
+    std::string load_pages(const std::filesystem::path& path);
     void note_changes();
     std::vector<SessionRecord> with_header() const;
     // Writes records_ to the journal, which it creates if need be, followed by `more`, which is not kept on an error.
@@ -79,6 +88,7 @@ private:
     std::optional<speculative::Generator> generator_;
     std::unique_ptr<Conversation> conversation_;
 
+    PageTotals page_totals_;
     bool saving_ = false;
     std::filesystem::path wanted_path_;
     std::optional<Journal> journal_;

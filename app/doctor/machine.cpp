@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -67,6 +66,18 @@ std::string gpu_text(const kernels::CudaDevice& device) {
            speculative::format_bytes(device.memory) + ", " + speculative::format_bytes(device.free_memory) + " free";
 }
 
+// The library for prompts on a GPU.
+std::string cublaslt_text() {
+    const std::size_t version = kernels::cublaslt_version();
+    if (version > 0) {
+        return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
+               std::to_string(version % 100);
+    }
+    const bool refused = std::getenv("FORESAY_NO_CUBLASLT") != nullptr;
+    return std::string(refused ? "not used, because FORESAY_NO_CUBLASLT is set" : "not found") +
+           ": prompts on a GPU take the kernels of generated text, which are slower for many rows";
+}
+
 // "every GPU reads every other's memory", or which do.
 std::string peers_text(const std::vector<kernels::CudaDevice>& devices) {
     std::vector<std::string> can;
@@ -125,18 +136,15 @@ Facts machine_facts() {
     if (const int driver = kernels::cuda_versions().driver; driver > 0) {
         facts.emplace_back("driver", "for CUDA " + cuda_version(driver));
     }
+    if (kernels::cuda_versions().runtime > 0) facts.emplace_back("cuBLASLt", cublaslt_text());
     if (devices.size() > 1) facts.emplace_back("peer access", peers_text(devices));
     return facts;
 }
 
 Facts file_facts() {
     Facts facts;
-    const auto variable = [](const std::string& name) -> std::optional<std::string> {
-        const char* value = std::getenv(name.c_str());
-        return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-    };
     std::vector<std::string> files;
-    for (const std::filesystem::path& file : core::standard_config_files(variable)) {
+    for (const std::filesystem::path& file : core::standard_config_files(core::read_variable)) {
         std::error_code problem;
         if (std::filesystem::exists(file, problem)) files.push_back(file.string());
     }

@@ -61,6 +61,7 @@ bool unlink_unless_open(const fs::path& path) {
     if (descriptor < 0) throw Error("cannot open " + path.string() + ": " + std::strerror(errno));
     const bool free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
     const int problem = free && ::unlink(path.c_str()) != 0 ? errno : 0;
+    if (free && problem == 0) ::unlink(pages_of_session(path).c_str());
     ::close(descriptor);
     if (problem != 0) throw Error("cannot delete " + path.string() + ": " + std::strerror(problem));
     return free;
@@ -103,6 +104,8 @@ fs::path session_path(const std::string& name) {
     }
     return sessions_folder() / (name + kExtension);
 }
+
+fs::path pages_of_session(const fs::path& path) { return path.string() + ".pages"; }
 
 fs::path existing_session(const std::string& name) {
     try {

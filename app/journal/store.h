@@ -23,6 +23,9 @@ std::filesystem::path existing_session(const std::string& name);
 // A new file for a session without a name: named after the time in UTC, with a number if that name is taken.
 std::filesystem::path new_session_path();
 
+// The file of the keys and values of a session, beside it; it need not exist.
+std::filesystem::path pages_of_session(const std::filesystem::path& path);
+
 struct SessionFile {
     std::string name;
     std::filesystem::path path;

@@ -163,6 +163,7 @@ Candidates complete_keys(const CompletionRequest& request) {
         }
     }
     for (const core::PluginSpec& plugin : request.repl.engine().config().plugins) {
+        for (const core::KeySpec& key : core::plugin_keys()) keys.push_back("plugin." + plugin.name + "." + key.key);
         for (const auto& [option, setting] : plugin.options) {
             keys.push_back("plugin." + plugin.name + ".options." + option);
         }

@@ -18,6 +18,7 @@
 #include "app/repl/screen_text.h"
 #include "app/statistics.h"
 #include "base/error.h"
+#include "engine/unfinished.h"
 
 namespace foresay::app {
 
@@ -448,6 +449,18 @@ void Repl::finish(const Conversation::Answer& answer) {
     totals_.accepted += result.speculation.accepted;
     totals_.prefill_ms += result.prefill_ms;
     totals_.decode_ms += result.decode_ms;
+    totals_.chain_tokens += std::max<std::int64_t>(0, static_cast<std::int64_t>(result.tokens.size()) - 1);
+    totals_.chain_ms += result.decode_ms;
+    if (result.finish == speculative::FinishReason::length) {
+        std::vector<std::int32_t> whole;  // with what /edit made it begin with
+        if (!conversation().empty()) whole = conversation().last().given;
+        whole.insert(whole.end(), result.tokens.begin(), result.tokens.end());
+        const std::string stage = engine::unfinished_stage(engine_, workspace_.generator().chain().spec(), whole);
+        if (!stage.empty()) {
+            note(
+                unfinished_text(stage, result.tokens.size(), engine_.config().chat_max_tokens, "/set chat.max_tokens"));
+        }
+    }
     const std::string closing = std::exchange(closing_, {});
     if (!interactive_) return;
     if (!closing.empty()) return say(dim(closing) + "\n");
@@ -466,6 +479,8 @@ void Repl::configure(const Configuration& next) {
                     "; /clear starts a new conversation");
     }
     for (const std::string& sentence : workspace_.configure(next)) note(sentence);
+    totals_.chain_tokens = 0;
+    totals_.chain_ms = 0.0;
 }
 
 }  // namespace foresay::app

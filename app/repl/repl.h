@@ -35,6 +35,10 @@ struct ReplTotals {
     std::int64_t rounds = 0, drafted = 0, accepted = 0;
     double prefill_ms = 0.0, decode_ms = 0.0;
     double show_ms = 0.0;  // CPU time for showing answers
+    // Since the chain was made, which has counted its calls from then on.
+    std::int64_t chain_tokens = 0;
+    double chain_ms = 0.0;
+    double token_ms() const { return chain_tokens > 0 ? chain_ms / static_cast<double>(chain_tokens) : 0.0; }
 };
 
 struct ReplOptions {

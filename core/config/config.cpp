@@ -53,7 +53,10 @@ std::string plugin_text(const PluginSpec& plugin, bool origins) {
     std::string out = "\n[[plugin]]\n" + line("name", {plugin.name, plugin.origin}, origins);
     if (!plugin.sampler.empty()) out += line("sampler", {plugin.sampler, plugin.origin}, origins);
     if (!plugin.path.empty()) out += line("path", {plugin.path.string(), plugin.origin}, origins);
-    out += line(on_error_key().key, plugin.on_error, origins);
+    for (std::size_t i = 0; i < plugin_keys().size(); ++i) {
+        const Setting& setting = *plugin.settings()[i];
+        if (i == 0 || !setting.origin.is_default()) out += line(plugin_keys()[i].key, setting, origins);
+    }
     if (!plugin.options.empty()) out += "[plugin.options]\n";
     for (const auto& [key, setting] : plugin.options) out += line(key, setting, origins);
     return out;

@@ -8,6 +8,7 @@
 //           values out of range, missing files.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -32,7 +33,12 @@ struct PluginSpec {
     Origin origin;               // of the [[plugin]] entry
     Origin path_origin;          // of `path`, which another layer may set
     const std::string& sampler_name() const { return sampler.empty() ? name : sampler; }
-    Setting on_error{on_error_key().fallback, Origin{}};
+    Setting on_error{plugin_keys()[0].fallback, Origin{}};
+    Setting isolated{plugin_keys()[1].fallback, Origin{}};
+    Setting deadline_ms{plugin_keys()[2].fallback, Origin{}};
+    // Those of plugin_keys(), in their order.
+    std::array<Setting*, 3> settings() { return {&on_error, &isolated, &deadline_ms}; }
+    std::array<const Setting*, 3> settings() const { return {&on_error, &isolated, &deadline_ms}; }
     struct Option : Setting {
         std::filesystem::path directory;  // where a relative path starts, if the value is one
     };
@@ -82,9 +88,16 @@ public:
 
     int threads = 0;  // 0: one per core
     std::string device;
+    std::vector<std::string> devices;         // a list, in place of `device`; empty: there is none
+    std::vector<std::int32_t> device_layers;  // of each of the list; empty: as many as fit. Without a list not used
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
     std::string isa;          // empty: the best one that the processor has
     bool check_files = true;  // compare models with the checksums beside them
+
+    // Where pages go that leave the KV cache of many texts.
+    std::int64_t cache_host_mib = 0;     // of host memory; 0: nowhere
+    std::filesystem::path cache_folder;  // empty: to no disk
+    std::int64_t cache_disk_mib = 0;
 
     // Every key of the schema with its value and origin, by dotted name: "sampling.seed", "sampling.top_k.k".
     // Parameters of sampler stages, and variables of a chat template, are present only when a layer sets them.

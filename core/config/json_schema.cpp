@@ -102,7 +102,7 @@ Json plugin_schema() {
         {"minLength", 1}};
     plugin["properties"]["path"] = {
         {"description", "its file; relative to the file that states it"}, {"type", "string"}, {"minLength", 1}};
-    plugin["properties"][on_error_key().key] = property(on_error_key());
+    for (const KeySpec& key : plugin_keys()) plugin["properties"][key.key] = property(key);
     plugin["properties"]["options"] = {{"description", "what the plugin declares: foresay plugin show NAME"},
                                        {"type", "object"}};
     return {{"type", "array"}, {"items", std::move(plugin)}};

@@ -17,12 +17,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "FORESAY_";
 
-const TomlNode::Member* find_member(const TomlNode& table, std::string_view key) {
-    const auto found = std::find_if(table.members.begin(), table.members.end(),
-                                    [&](const TomlNode::Member& member) { return member.key == key; });
-    return found == table.members.end() ? nullptr : &*found;
-}
-
 // Reads a file and the files that it extends, depth first, bases before the file itself.
 class Extends {
 public:
@@ -39,7 +33,7 @@ private:
         open_.push_back({layer.place, identity});
         Diagnostic unreadable;  // unused: the loader reports text that is not TOML
         if (const auto document = parse_toml(layer.text, layer.place, unreadable)) {
-            if (const auto* member = find_member(*document, "extends")) bases(layer, member->value);
+            if (const auto* member = document->find("extends")) bases(layer, member->value);
         }
         open_.pop_back();
         seen_.push_back(identity);
@@ -126,6 +120,11 @@ void refuse_single_underscores(const std::string& name) {
 
 }  // namespace
 
+std::optional<std::string> read_variable(const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
 std::vector<ConfigLayer> read_config_layers(const fs::path& path) { return Extends().read(path); }
 
 std::vector<fs::path> standard_config_files(const Variables& variables) {
@@ -180,7 +179,7 @@ bool states(const ConfigLayer& layer, std::string_view key) {
     const TomlNode* node = document ? &*document : nullptr;
     while (node != nullptr) {
         const auto dot = key.find('.');
-        const TomlNode::Member* member = find_member(*node, key.substr(0, dot));
+        const TomlNode::Member* member = node->find(key.substr(0, dot));
         if (member == nullptr) return false;
         if (dot == std::string_view::npos) return true;
         node = member->value.kind == Kind::table ? &member->value : nullptr;

@@ -27,6 +27,8 @@ std::vector<ConfigLayer> read_config_layers(const std::filesystem::path& path);
 
 // Looks up a variable of the environment; nullopt when it is not set.
 using Variables = std::function<std::optional<std::string>(const std::string&)>;
+// Of this process.
+std::optional<std::string> read_variable(const std::string& name);
 
 // The files that always apply, lowest first, whether they exist or not: foresay/config.toml in the folders of
 // XDG_CONFIG_DIRS (/etc/xdg; the first folder has the highest priority), then in XDG_CONFIG_HOME (~/.config).

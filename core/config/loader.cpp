@@ -222,8 +222,8 @@ void ConfigLoader::set_parts(const KeySpec& spec, const TomlNode::Member& member
         }
     }
     for (const auto& [name, choices] : parts) {
-        const auto part = std::ranges::find(member.value.members, name, &TomlNode::Member::key);
-        if (part == member.value.members.end()) {
+        const TomlNode::Member* part = member.value.find(name);
+        if (part == nullptr) {
             complain(member.value.line, member.value.column,
                      "'" + spec.key + "' lacks '" + name + "'; a table must name all of its parts");
             return;
@@ -362,15 +362,18 @@ void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& mem
         } else {
             complain(member.line, member.column, "'options' must be a table; write [plugin.options]");
         }
-    } else if (member.key == on_error_key().key) {
+    } else if (const auto key = std::ranges::find(plugin_keys(), member.key, &KeySpec::key);
+               key != plugin_keys().end()) {
         std::string complaint;
-        if (auto value = convert(on_error_key(), member.value, complaint)) {
-            plugin.on_error = {std::move(*value), here(member)};
+        if (auto value = convert(*key, member.value, complaint)) {
+            *plugin.settings()[static_cast<std::size_t>(key - plugin_keys().begin())] = {std::move(*value),
+                                                                                         here(member)};
         } else {
-            complain(member.value.line, member.value.column, "'on_error' of a plugin " + complaint);
+            complain(member.value.line, member.value.column, "'" + key->key + "' of a plugin " + complaint);
         }
     } else if (member.key != "name" && member.key != "sampler" && member.key != "path") {
-        const std::vector<std::string> names = {"name", "sampler", "path", "on_error", "options"};
+        const std::vector<std::string> names = {"name",     "sampler",     "path",   "on_error",
+                                                "isolated", "deadline_ms", "options"};
         complain(member.line, member.column,
                  "unknown key '" + member.key + "' in [[plugin]]" + suggestion(member.key, names));
     } else if (!text || member.value.text.empty()) {
@@ -426,6 +429,17 @@ void ConfigLoader::check_files() {
                                                     "; put it there, or name another with --set " + key + "=FILE");
         }
     }
+    for (const StageSchema& stage : request_.stages) {
+        if (!in_chain(stage.name)) continue;
+        for (const KeySpec& parameter : stage.parameters) {
+            const std::string key = "sampling." + stage.name + "." + parameter.key;
+            const auto setting = config_.settings_.find(key);
+            if (parameter.type != ValueType::path || setting == config_.settings_.end()) continue;
+            const auto& file = std::get<std::string>(setting->second.value);
+            if (!file.empty() && !exists(file))
+                complain(setting->second.origin.of_value(), "'" + key + "': no file at " + file);
+        }
+    }
     for (const PluginSpec& plugin : config_.plugins) {
         if (!plugin.path.empty() && in_chain(plugin.name) && !exists(plugin.path.string())) {
             complain(plugin.origin, "plugin '" + plugin.name + "': no file at " + plugin.path.string());
@@ -471,14 +485,55 @@ void ConfigLoader::check_chain() {
     }
 }
 
+namespace {
+
+bool is_device(const std::string& name) {
+    if (name == "cpu" || name == "cuda" || name == "reference") return true;
+    return name.starts_with("cuda:") && name.size() > 5 && name.size() < 9 &&
+           name.find_first_not_of("0123456789", 5) == std::string::npos;
+}
+
+// cuda is cuda:0, and so is cuda:00.
+std::string plain_device(const std::string& name) {
+    if (!name.starts_with("cuda")) return name;
+    return "cuda:" + std::to_string(name.size() > 5 ? std::stoi(name.substr(5)) : 0);
+}
+
+}  // namespace
+
 void ConfigLoader::check_device() {
     const Setting& setting = config_.settings_.at("runtime.device");
     const auto& device = std::get<std::string>(setting.value);
-    if (device == "auto" || device == "cpu" || device == "cuda" || device == "reference") return;
-    const bool numbered = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
-                          device.find_first_not_of("0123456789", 5) == std::string::npos;
-    if (!numbered)
+    if (device != "auto" && !is_device(device))
         complain(setting.origin.of_value(), "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
+    const Setting& list = config_.settings_.at("runtime.devices");
+    const auto& devices = std::get<std::vector<std::string>>(list.value);
+    std::set<std::string> seen;
+    for (const std::string& name : devices) {
+        if (!is_device(name)) {
+            complain(list.origin.of_value(),
+                     "'runtime.devices' must name cpu, cuda or cuda:N, not '" + shortened(name) + "'");
+        } else if (!seen.insert(plain_device(name)).second) {
+            complain(list.origin.of_value(), "'runtime.devices' names " + plain_device(name) + " twice");
+        }
+    }
+    for (const std::string key : {"runtime.device_layers", "runtime.device_mib"}) {
+        const Setting& counts = config_.settings_.at(key);
+        const std::size_t given = std::get<std::vector<std::int64_t>>(counts.value).size();
+        if (given == 0 || devices.empty() || given == devices.size()) continue;
+        complain(counts.origin.of_value(), "'" + key + "' has " + std::to_string(given) +
+                                               (given == 1 ? " number" : " numbers") + " and 'runtime.devices' " +
+                                               std::to_string(devices.size()) +
+                                               (devices.size() == 1 ? " device" : " devices"));
+    }
+    // Without a list there is no choice.
+    const Setting& draft = config_.settings_.at("draft.device");
+    const auto& place = std::get<std::string>(draft.value);
+    if (devices.size() < 2 || place.empty() || std::ranges::find(devices, place) != devices.end()) return;
+    std::string names;
+    for (const std::string& name : devices) names += (names.empty() ? "" : ", ") + name;
+    complain(draft.origin.of_value(),
+             "'draft.device' must be one of 'runtime.devices', " + names + ", not '" + shortened(place) + "'");
 }
 
 void ConfigLoader::fill() {
@@ -519,10 +574,24 @@ void ConfigLoader::fill() {
     config_.chat_keep_sessions = integer("chat.keep_sessions");
     config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
     config_.device = text("runtime.device");
+    config_.devices = list("runtime.devices");
+    for (const std::int64_t count :
+         std::get<std::vector<std::int64_t>>(config_.setting("runtime.device_layers").value)) {
+        config_.device_layers.push_back(static_cast<std::int32_t>(count));
+    }
+    // One is no list.
+    if (config_.devices.size() == 1) {
+        config_.device = config_.devices.front();
+        config_.devices.clear();
+        config_.device_layers.clear();
+    }
     config_.threads = static_cast<int>(integer("runtime.threads"));
     config_.kv_format = kernels::find_kv_format(text("runtime.kv_cache")).value_or(kernels::KvFormat::f16);
     config_.check_files = std::get<bool>(config_.setting("runtime.check_files").value);
     config_.isa = text("runtime.isa") == "auto" ? "" : text("runtime.isa");
+    config_.cache_host_mib = integer("cache.host_mib");
+    config_.cache_folder = text("cache.folder");
+    config_.cache_disk_mib = integer("cache.disk_mib");
 }
 
 Config ConfigLoader::finish() {

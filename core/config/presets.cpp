@@ -48,10 +48,11 @@ p = 0.95
 value = 1.0
 )"}};
 
-const TomlNode* find(const TomlNode* table, std::string_view key) {
-    if (table == nullptr || table->kind != Kind::table) return nullptr;
-    const auto found = std::ranges::find(table->members, key, &TomlNode::Member::key);
-    return found == table->members.end() ? nullptr : &found->value;
+// The value of `sampling.KEY`; null: it is not there.
+const TomlNode* find_setting(const TomlNode& document, std::string_view key) {
+    const TomlNode::Member* sampling = document.find("sampling");
+    const TomlNode::Member* setting = sampling != nullptr ? sampling->value.find(key) : nullptr;
+    return setting != nullptr ? &setting->value : nullptr;
 }
 
 std::vector<std::string> texts(const TomlNode* list) {
@@ -107,9 +108,8 @@ TomlNode checked(const ConfigLayer& preset) {
         refuse(preset, member.line, member.column,
                "a preset sets samplers: '" + member.key + "' belongs in a configuration file");
     }
-    const TomlNode* sampling = find(&*document, "sampling");
     for (const char* key : {"preset", "seed", "branch"}) {
-        if (const TomlNode* other = find(sampling, key))
+        if (const TomlNode* other = find_setting(*document, key))
             refuse(preset, other->line, other->column, std::string("a preset cannot set 'sampling.") + key + "'");
     }
     return std::move(*document);
@@ -130,14 +130,14 @@ std::vector<ConfigLayer> with_presets(std::vector<ConfigLayer> layers, std::span
     std::vector<ConfigLayer> all;
     std::vector<std::string> chain;
     const auto note_chain = [&](const TomlNode& document) {
-        const TomlNode* stated = find(find(&document, "sampling"), "chain");
+        const TomlNode* stated = find_setting(document, "chain");
         if (stated != nullptr && stated->kind == Kind::list) chain = texts(stated);
         return stated != nullptr;
     };
     for (ConfigLayer& layer : layers) {
         Diagnostic unreadable;  // unused: the loader reports text that is not TOML
         const auto document = parse_toml(layer.text, layer.place, unreadable);
-        const TomlNode* named = document ? find(find(&*document, "sampling"), "preset") : nullptr;
+        const TomlNode* named = document ? find_setting(*document, "preset") : nullptr;
         if (named != nullptr && named->kind == Kind::text && !named->text.empty()) {
             ConfigLayer preset = find_preset(layer, *named, folders);
             const TomlNode settings = checked(preset);

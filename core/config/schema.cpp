@@ -80,6 +80,13 @@ std::vector<KeySpec> make_schema() {
          {"q4_0", "file"},
          "quantisation of the draft's LM head: q4_0 where that is smaller, which is faster and changes no text; or as "
          "in the file"},
+        {"draft.device",
+         ValueType::text,
+         std::string(),
+         {},
+         {},
+         {},
+         "one of runtime.devices for the draft; empty: the first GPU of them, or else the first"},
         {"speculation.mode",
          ValueType::choice,
          std::string("auto"),
@@ -218,6 +225,27 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          "where to run: auto, cpu, cuda:N, or reference (slow; for comparisons)"},
+        {"runtime.devices",
+         ValueType::text_list,
+         Strings{},
+         {},
+         {},
+         {},
+         "several devices, which have consecutive layers each, as [\"cuda:0\", \"cpu\"]; in place of runtime.device"},
+        {"runtime.device_layers",
+         ValueType::integer_list,
+         std::vector<std::int64_t>{},
+         0,
+         1 << 20,
+         {},
+         "how many layers each of runtime.devices has; empty: as many as fit, on the fastest first"},
+        {"runtime.device_mib",
+         ValueType::integer_list,
+         std::vector<std::int64_t>{},
+         0,
+         1 << 24,
+         {},
+         "most MiB of each of runtime.devices; 0: all that is free; empty: all of each"},
         {"runtime.threads", ValueType::integer, none, 0, 1024, {}, "number of compute threads; 0: one per core"},
         {"runtime.kv_cache",
          ValueType::choice,
@@ -242,6 +270,27 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          "refuse a model that differs from the XXH128SUMS file beside it; models without such a file are not checked"},
+        {"cache.host_mib",
+         ValueType::integer,
+         std::int64_t{512},
+         0,
+         1 << 24,
+         {},
+         "most MiB of host memory for pages of texts that have left the KV cache of foresay serve; 0: none"},
+        {"cache.folder",
+         ValueType::path,
+         std::string(),
+         {},
+         {},
+         {},
+         "where pages go that leave that memory, so that they outlast the server; empty: to no disk"},
+        {"cache.disk_mib",
+         ValueType::integer,
+         std::int64_t{8192},
+         1,
+         1 << 24,
+         {},
+         "most MiB of files in cache.folder; the ones used longest ago are deleted"},
     };
 }
 
@@ -279,6 +328,28 @@ const KeySpec& on_error_key() {
                                 "when the stage fails on a token: end the answer, or go on without the stage for that "
                                 "token, which changes the text"};
     return key;
+}
+
+std::span<const KeySpec> plugin_keys() {
+    static const KeySpec keys[] = {
+        on_error_key(),
+        {"isolated",
+         ValueType::boolean,
+         false,
+         {},
+         {},
+         {},
+         "run the sampler in a process of its own, without files and network: a crash, an endless loop or a leak costs "
+         "that process, and on_error decides"},
+        {"deadline_ms",
+         ValueType::integer,
+         std::int64_t{1000},
+         1,
+         600000,
+         {},
+         "how long a call of an isolated sampler may take; then its process is ended"},
+    };
+    return keys;
 }
 
 const KeySpec* find_key(std::string_view key) {

@@ -37,6 +37,8 @@ inline constexpr std::string_view kTemplateArgs = "chat.template_args";
 // The key that every sampler stage has besides its own parameters: in [sampling.STAGE] for built-in stages, in
 // [[plugin]] for plugins.
 const KeySpec& on_error_key();
+// What a [[plugin]] may state besides its names, its path and its options: on_error, isolated and deadline_ms.
+std::span<const KeySpec> plugin_keys();
 
 // A sampler stage that a chain may name, and its parameters.
 struct StageSchema {

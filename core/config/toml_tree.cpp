@@ -265,6 +265,11 @@ std::string_view TomlNode::kind_name() const {
     return "a value";
 }
 
+const TomlNode::Member* TomlNode::find(std::string_view key) const {
+    const auto found = std::ranges::find(members, key, &Member::key);
+    return found == members.end() ? nullptr : &*found;
+}
+
 std::string line_of(std::string_view text, int line) {
     std::size_t begin = 0;
     for (int i = 1; i < line; ++i) {

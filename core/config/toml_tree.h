@@ -33,6 +33,8 @@ struct TomlNode {
 
     // "a table", "an integer": for messages.
     std::string_view kind_name() const;
+    // Null: there is no such key, or this is no table.
+    const Member* find(std::string_view key) const;
 };
 
 struct TomlNode::Member {

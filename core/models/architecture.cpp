@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "core/models/limits.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
@@ -123,8 +124,9 @@ HfName hf_name(const Architecture& family, std::string_view part, std::string_vi
 
 void check_config(const ModelConfig& config, const std::string& path) {
     const kernels::ModelShape& s = config.shape;
-    require(s.layers > 0 && s.layers <= 1024, path, "a model of " + number(s.layers) + " layers is not possible");
-    require(s.d_model > 0 && s.d_model <= 1 << 17, path, "a width of " + number(s.d_model) + " is not possible");
+    require(s.layers > 0 && s.layers <= kMostLayers, path,
+            "a model of " + number(s.layers) + " layers is not possible");
+    require(s.d_model > 0 && s.d_model <= kMostWidth, path, "a width of " + number(s.d_model) + " is not possible");
     require(config.context_length > 0, path, "a context of " + number(config.context_length) + " is not possible");
     require(std::isfinite(config.norm_eps) && config.norm_eps >= 0.0f, path, "the norm's epsilon is not a number");
     require(config.layers.empty() || config.layers.size() == static_cast<std::size_t>(s.layers), path,
@@ -132,13 +134,13 @@ void check_config(const ModelConfig& config, const std::string& path) {
                 number(s.layers));
     for (std::int32_t i = 0; i < s.layers; ++i) {
         const LayerConfig layer = layer_config(config, i);
-        require(layer.d_ff > 0 && layer.d_ff <= 1 << 20, path,
+        require(layer.d_ff > 0 && layer.d_ff <= kMostFeedForward, path,
                 "a feed-forward width of " + number(layer.d_ff) + " is not possible");
-        require(layer.heads > 0 && layer.heads <= 1024, path,
+        require(layer.heads > 0 && layer.heads <= kMostHeads, path,
                 number(layer.heads) + " attention heads are not possible");
         require(layer.kv_heads > 0 && layer.heads % layer.kv_heads == 0, path,
                 number(layer.heads) + " query heads cannot share " + number(layer.kv_heads) + " key-value heads");
-        require(layer.head_dim > 0 && layer.head_dim <= 1024 && layer.head_dim % 2 == 0, path,
+        require(layer.head_dim > 0 && layer.head_dim <= kMostHeadWidth && layer.head_dim % 2 == 0, path,
                 "a head width of " + number(layer.head_dim) + " is not possible");
         require(layer.window >= 0, path, "a window of " + number(layer.window) + " positions is not possible");
         check_rope(layer.rope, layer.head_dim, path);
@@ -149,8 +151,8 @@ void check_config(const ModelConfig& config, const std::string& path) {
     }
     require(config.attention_cap >= 0.0f && config.logit_cap >= 0.0f, path, "a soft cap is negative");
     const ExpertConfig& e = config.experts;
-    require(e.count >= 0 && e.count <= 1 << 14 && e.d_ff >= 0 && e.d_ff <= 1 << 20 && e.shared_ff >= 0 &&
-                e.shared_ff <= 1 << 20,
+    require(e.count >= 0 && e.count <= kMostExperts && e.d_ff >= 0 && e.d_ff <= kMostFeedForward && e.shared_ff >= 0 &&
+                e.shared_ff <= kMostFeedForward,
             path, "experts of such a number or width are not possible");
 }
 

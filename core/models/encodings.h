@@ -1,4 +1,5 @@
-// core/models/encodings.h: how the weights of a model are stored, and as what they are kept.
+// core/models/encodings.h: how the weights of a model are stored, as what they are kept, and what devices need for
+// them.
 //
 // Cost:     of quantised safetensors it reads scales and zeros; of other files headers.
 #pragma once
@@ -21,7 +22,13 @@ struct Encoding {
     std::int64_t kept_bytes = 0;    // in memory
 };
 
+// Bytes of the tensor `name` in memory, without reading or making it where the source can tell.
+std::int64_t kept_bytes(ModelSource& source, const TensorName& name, TensorShape shape);
+
 // The largest first. Empty for a source without files. Vectors count as matrices of one row.
 std::vector<Encoding> encodings_of(ModelSource& source);
+
+// As ModelSource::expanded_bytes(), of a device that keeps no rows packed (kernels/quant/packed_panels.h).
+std::int64_t unpacked_bytes(ModelSource& source);
 
 }  // namespace foresay::core

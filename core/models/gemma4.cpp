@@ -3,6 +3,7 @@
 // keys and values (E2B, E4B).
 
 #include "core/models/gemma.h"
+#include "core/models/limits.h"
 
 namespace foresay::core {
 namespace {
@@ -52,6 +53,11 @@ void read_heads(Keys& keys, ModelConfig& config, const std::vector<bool>& slidin
         const std::string own = "per_layer_config." + std::to_string(i) + ".";
         layer.head_dim = keys.count_or({}, own + "head_dim", layer.head_dim);
         layer.kv_heads = keys.count_or({}, own + "num_key_value_heads", layer.kv_heads);
+        if (layer.head_dim > kMostHeadWidth) {
+            keys.refuse(sliding[i] ? "attention.key_length_swa" : "attention.key_length",
+                        sliding[i] ? "head_dim" : "global_head_dim",
+                        "is " + std::to_string(layer.head_dim) + ", which is not possible");
+        }
         if (keys.gguf()) layer.v_is_k = !keys.has_tensor(static_cast<std::int32_t>(i), "attn_v");
     }
 }
@@ -103,7 +109,12 @@ void read(Keys& keys, ModelConfig& config) {
     config.norm_plus_one = false;
     config.attention_scale = 1.0f;
     config.head_norms = true;
-    config.shape.per_layer = keys.count_or("embedding_length_per_layer_input", "hidden_size_per_layer_input", 0);
+    constexpr std::string_view kPerLayer[] = {"embedding_length_per_layer_input", "hidden_size_per_layer_input"};
+    config.shape.per_layer = keys.count_or(kPerLayer[0], kPerLayer[1], 0);
+    if (config.shape.per_layer > kMostWidth) {
+        keys.refuse(kPerLayer[0], kPerLayer[1],
+                    "is " + std::to_string(config.shape.per_layer) + ", which is not possible");
+    }
     const std::vector<bool> sliding = sliding_layers(keys, config, 6);
     set_sliding(config, sliding);
     read_heads(keys, config, sliding);

@@ -14,6 +14,7 @@ constexpr HfName kHfTensors[] = {
     {"ffn_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_mlp_layernorm"},
     {"ffn_up", "mlp.gate_up_proj"},
+    {"ffn_up_alone", "mlp.up_proj"},
 };
 
 void read(Keys& keys, ModelConfig& config) {

@@ -1,6 +1,7 @@
 // core/models/glm4moe.cpp: GLM-4.5 and 4.6: experts chosen by sigmoids and a correction, with a shared one beside them;
 // the first layers are dense.
 
+#include "core/models/limits.h"
 #include "core/models/read_config.h"
 #include "core/models/stages.h"
 
@@ -30,7 +31,12 @@ void read(Keys& keys, ModelConfig& config) {
     e.renormalize = keys.flag_or("expert_weights_norm", "norm_topk_prob", true);
     e.scale = keys.number_or("expert_weights_scale", "routed_scaling_factor", 1.0f);
     read_experts(keys, config, "n_routed_experts");
-    e.shared_ff = keys.count_or("expert_shared_count", "n_shared_experts", 0) * e.d_ff;
+    const std::int32_t shared = keys.count_or("expert_shared_count", "n_shared_experts", 0);
+    if (std::int64_t{shared} * e.d_ff > kMostFeedForward) {
+        keys.refuse("expert_shared_count", "n_shared_experts",
+                    "is " + std::to_string(shared) + ", which is not possible");
+    }
+    e.shared_ff = shared * e.d_ff;
     const std::int32_t dense = keys.count_or("leading_dense_block_count", "first_k_dense_replace", 0);
     spell_out_layers(config);
     for (std::int32_t i = 0; i < config.shape.layers; ++i) {

@@ -1,4 +1,6 @@
-// core/models/granite.cpp: Granite 3 and 4 (dense, and with experts): Llama's layout with four multipliers.
+// core/models/granite.cpp: Granite 3 (dense, and with experts): Llama's layout with four multipliers. GGUF files of the
+// Granite 4 models that have attention in every layer say granite or granitemoe, too; those with Mamba layers say
+// granitehybrid, and are not read.
 
 #include "core/models/read_config.h"
 #include "core/models/stages.h"
@@ -27,7 +29,14 @@ void read(Keys& keys, ModelConfig& config) {
     config.logit_scale = 1.0f / divisor;
     config.qkv_bias = config.attention_out_bias = keys.flag_or({}, "attention_bias", false);
     config.mlp_bias = keys.flag_or({}, "mlp_bias", false);
-    if (!keys.has("expert_count", "num_local_experts")) return;
+    // Of Granite 4: a switch for rope, and what a layer of Mamba would be.
+    if (!keys.flag_or("rope.scaling.finetuned", {}, true)) config.rope.pairs = kernels::RopePairs::none;
+    keys.ignore({"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size", "ssm.time_step_rank"});
+    const bool experts = keys.count_or("expert_count", "num_local_experts", 0) > 0;
+    if (!experts) {
+        return keys.ignore({"expert_used_count", "num_experts_per_tok", "expert_shared_feed_forward_length",
+                            "shared_intermediate_size"});
+    }
     config.experts.gating = kernels::Gating::softmax_chosen;
     read_experts(keys, config);
     config.experts.shared_ff = keys.count_or("expert_shared_feed_forward_length", "shared_intermediate_size", 0);

@@ -16,8 +16,10 @@ void read(Keys& keys, ModelConfig& config) {
     const bool now = keys.is_object("rope_parameters");
     const std::string table = now ? "rope_parameters." : "rope_scaling.";
     config.temperature.beta = keys.number_or("attention.temperature_scale", table + "llama_4_scaling_beta", 0.0f);
-    config.temperature.length = config.rope.original_context;
-    keys.ignore({"attention.temperature_length"});
+    config.temperature.length = keys.count_or("attention.temperature_length", {}, config.rope.original_context);
+    if (config.temperature.length == 0 && config.temperature.beta != 0.0f) {
+        keys.refuse("attention.temperature_length", table + "original_max_position_embeddings", "is 0");
+    }
 }
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }

@@ -81,6 +81,7 @@ kernels::ModelShape layer_shape(const ModelConfig& config, std::int32_t layer) {
     shape.kv_heads = own.kv_heads;
     shape.head_dim = own.head_dim;
     shape.d_ff = own.d_ff;
+    if (!config.devices.empty()) shape.devices = 1u << config.devices[static_cast<std::size_t>(layer)];
     return shape;
 }
 
@@ -88,7 +89,8 @@ kernels::KvShape kv_shape(const ModelConfig& config) {
     kernels::KvShape shape;
     for (std::int32_t i = 0; i < config.shape.layers; ++i) {
         const LayerConfig layer = layer_config(config, i);
-        if (layer.own_kv) shape.layers.push_back({layer.kv_heads, layer.head_dim});
+        const std::int32_t device = config.devices.empty() ? 0 : config.devices[static_cast<std::size_t>(i)];
+        if (layer.own_kv) shape.layers.push_back({layer.kv_heads, layer.head_dim, device});
     }
     return shape;
 }

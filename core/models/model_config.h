@@ -80,8 +80,11 @@ struct ModelConfig {
     kernels::QueryTemperature temperature;
     ExpertConfig experts;
     std::vector<LayerConfig> layers;  // empty: all layers are alike
-    std::int32_t extra_layers = 0;    // after them in the file, for multi-token prediction; not used
-    std::vector<std::string> notes;   // what of the file is not used, one sentence each, for the user
+    // Of each layer, the number of its backend in a list of them (core/models/layer_split.h), ascending; empty: there
+    // is one backend. shape.devices goes with it.
+    std::vector<std::int32_t> devices;
+    std::int32_t extra_layers = 0;   // after them in the file, for multi-token prediction; not used
+    std::vector<std::string> notes;  // what of the file is not used, one sentence each, for the user
 };
 
 LayerConfig layer_config(const ModelConfig& config, std::int32_t layer);

@@ -16,6 +16,7 @@
 #include "core/models/plausible.h"
 #include "core/models/read_config.h"
 #include "core/models/stages.h"
+#include "core/models/synthetic_source.h"
 #include "core/weights/formats/formats.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
@@ -98,27 +99,34 @@ public:
         }
         return bytes;
     }
-    std::int64_t expanded_bytes() final {
+    std::int64_t expanded_bytes() final { return more_on_a_device(true); }
+    std::int64_t more_on_a_device(bool keeps_packed) {
         std::int64_t bytes = 0;
+        const PlainTypes unlike = unlike_neighbours(keeps_packed);
         // Devices have panels for packed rows, but keep tables and experts as Packing::plain.
-        const auto add = [&](std::string_view name, const kernels::Packing& packing, kernels::QuantType plain,
-                             std::int64_t rows, std::int64_t cols, std::int64_t packed) {
-            std::int64_t row = unpacked_.contains(name) ? 0 : kernels::packed_panel_row_bytes(packing, cols);
-            if (row == 0) row = kernels::row_bytes(plain, cols);
+        const auto add = [&](std::string_view name, const Kept& kept, std::int64_t rows, std::int64_t cols,
+                             std::int64_t packed) {
+            std::int64_t row = 0;
+            const auto found = unlike.find(name);
+            if (kept.packing != nullptr && keeps_packed && found == unlike.end() && !unpacked_.contains(name)) {
+                row = kernels::packed_panel_row_bytes(*kept.packing, cols);
+            }
+            if (row == 0) row = kernels::row_bytes(found != unlike.end() ? found->second : kept.plain, cols);
             bytes += rows * row - packed;
         };
+        std::set<std::string_view> parts;
         for (const auto& [name, matrix] : matrices()) {
             const std::string& part = matrix->parts().front()->name;
-            if (!used_.contains(part) || matrix->packing() == nullptr) continue;
-            add(part, *matrix->packing(), matrix->packing()->plain, matrix->rows(), matrix->cols(),
-                matrix->rows() * matrix->packed_row_bytes());
+            if (!used_.contains(part)) continue;
+            add(part, kept_of(*matrix), matrix->rows(), matrix->cols(), matrix->rows() * matrix->packed_row_bytes());
+            for (const TensorInfo* one : matrix->parts()) parts.insert(one->name);
         }
         for (const TensorInfo& tensor : table().list()) {
-            if (!used_.contains(tensor.name) || tensor.stored == nullptr || tensor.stored->packing == nullptr) continue;
-            const std::int64_t cols = tensor.shape.front();
-            add(tensor.name, *tensor.stored->packing,
-                factors_of(tensor) != nullptr ? kernels::QuantType::f32 : tensor.stored->packing->plain,
-                tensor.elements() / cols, cols, packed_bytes(tensor));
+            if (!used_.contains(tensor.name) || parts.contains(tensor.name)) continue;
+            const bool changes = tensor.stored != nullptr && tensor.stored->packing != nullptr;
+            if (!changes && !unlike.contains(tensor.name)) continue;
+            const std::int64_t cols = tensor.shape.back();
+            add(tensor.name, kept_of(tensor), tensor.elements() / cols, cols, packed_bytes(tensor));
         }
         return bytes;
     }
@@ -160,14 +168,17 @@ public:
         std::ranges::stable_sort(all, std::ranges::greater(), &Encoding::stored_bytes);
         return all;
     }
-    std::int64_t embedding_bytes() final {
-        if (const Stored stored = find({.part = "token_embd"}); stored.matrix != nullptr) {
-            return config_.shape.vocab * stored.matrix->packed_row_bytes();
+    std::int64_t kept_bytes(const TensorName& name, TensorShape shape) {
+        if (const Stored stored = find(name); stored.matrix != nullptr) {
+            return shape.rows * stored.matrix->packed_row_bytes();
         }
         const bool dry = std::exchange(dry_, true);  // reads nothing
-        const std::int64_t bytes = ModelSource::embedding_bytes();
+        const std::int64_t bytes = tensor(name, shape).bytes();
         dry_ = dry;
         return bytes;
+    }
+    std::int64_t embedding_bytes() final {
+        return kept_bytes({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model});
     }
     std::int64_t per_layer_table_bytes() final {
         const Stored stored = find({.part = "per_layer_token_embd"});
@@ -210,6 +221,69 @@ protected:
     }
 
 private:
+    // A matrix as kernels get it: how its rows are packed, or null, and the type of blocks that a device has for it
+    // where it does not keep them packed.
+    struct Kept {
+        const kernels::Packing* packing = nullptr;
+        kernels::QuantType plain = kernels::QuantType::f32;
+    };
+    static Kept kept_of(const StoredMatrix& matrix) {
+        const kernels::Packing* const packing = matrix.packing();
+        return {packing, packing != nullptr ? packing->plain : matrix.packed()};
+    }
+    Kept kept_of(const TensorInfo& tensor) const {
+        if (tensor.stored == nullptr) return {nullptr, tensor.quant_type.value_or(kernels::QuantType::f32)};
+        const kernels::Packing* const packing = tensor.stored->packing;
+        if (packing == nullptr) return {nullptr, tensor.stored->packed};
+        return {packing, factors_of(tensor) != nullptr ? kernels::QuantType::f32 : packing->plain};
+    }
+
+    // By the name of the tensor that a matrix is found by.
+    using PlainTypes = std::map<std::string, kernels::QuantType, std::less<>>;
+    // What a device has for matrices that it cannot keep as they are, because of others that read the same input: gate
+    // and up interleave, and share panels or one type; and of orders of inputs there is one.
+    PlainTypes unlike_neighbours(bool keeps_packed) const {
+        struct Neighbour {
+            std::string name;
+            Kept kept;
+        };
+        PlainTypes unlike;
+        const auto neighbours = [&](std::int32_t layer, std::initializer_list<std::string_view> parts) {
+            std::vector<Neighbour> all;
+            for (const std::string_view part : parts) {
+                const Stored stored = find({.layer = layer, .part = part});
+                if (stored.info == nullptr || stored.exponents != nullptr) continue;
+                all.push_back(
+                    {stored.info->name, stored.matrix != nullptr ? kept_of(*stored.matrix) : kept_of(*stored.info)});
+            }
+            return all;
+        };
+        const auto packed = [&](const Kept& kept) {
+            return keeps_packed && kept.packing != nullptr && kernels::devices_keep_packed(*kept.packing);
+        };
+        for (std::int32_t layer = 0; layer < config_.shape.layers; ++layer) {
+            for (const auto& pair :
+                 {neighbours(layer, {"ffn_gate", "ffn_up"}), neighbours(layer, {"ffn_gate", "ffn_up_alone"}),
+                  neighbours(layer, {"ffn_gate_shexp", "ffn_up_shexp"})}) {
+                if (pair.size() != 2 || pair[0].name == pair[1].name) continue;
+                const Kept &gate = pair[0].kept, &up = pair[1].kept;
+                if (packed(gate) && packed(up) && kernels::share_panels(*gate.packing, *up.packing)) continue;
+                const auto type = gate.plain == up.plain ? gate.plain : kernels::QuantType::f32;
+                for (const Neighbour& one : pair) unlike[one.name] = type;
+            }
+            const auto reading = neighbours(layer, {"attn_q", "attn_k", "attn_v"});
+            const auto order = [](const Neighbour& one) {
+                return one.kept.packing != nullptr ? one.kept.packing->order : std::vector<std::int32_t>();
+            };
+            const bool alike = std::ranges::all_of(
+                reading, [&](const Neighbour& one) { return order(one) == order(reading.front()); });
+            for (const Neighbour& one : reading) {
+                if (!alike && !order(one).empty()) unlike[one.name] = one.kept.plain;
+            }
+        }
+        return unlike;
+    }
+
     static std::int64_t rows_of(const TensorInfo& info) {
         return info.shape.empty() ? 1 : info.elements() / info.shape.back();
     }
@@ -614,8 +688,28 @@ std::vector<Encoding> encodings_of(ModelSource& source) {
     return file != nullptr ? file->encodings() : std::vector<Encoding>();
 }
 
+std::int64_t kept_bytes(ModelSource& source, const TensorName& name, TensorShape shape) {
+    if (auto* const file = dynamic_cast<FileSource*>(&source)) return file->kept_bytes(name, shape);
+    if (const auto* const made = dynamic_cast<const SyntheticSource*>(&source)) return made->kept_bytes(name, shape);
+    const std::int64_t bytes = source.tensor(name, shape).bytes();
+    source.release();
+    return bytes;
+}
+
 std::int64_t ModelSource::embedding_bytes() {
     return tensor({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();
+}
+
+std::int64_t unpacked_bytes(ModelSource& source) {
+    auto* const file = dynamic_cast<FileSource*>(&source);
+    return file != nullptr ? file->more_on_a_device(false) : 0;
+}
+
+void ModelSource::place_layers(std::vector<std::int32_t> devices) {
+    check(devices.size() == static_cast<std::size_t>(config_.shape.layers), "a backend for each layer");
+    config_.shape.devices = 0;
+    for (const std::int32_t device : devices) config_.shape.devices |= 1u << device;
+    config_.devices = std::move(devices);
 }
 
 std::unique_ptr<ModelSource> ModelSource::open(const std::filesystem::path& path) {

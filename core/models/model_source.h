@@ -78,6 +78,8 @@ public:
 
     virtual ~ModelSource() = default;
     const ModelConfig& config() const { return config_; }
+    // Puts the layers on the backends of a list: of each layer the number of its backend, ascending. Before loading.
+    void place_layers(std::vector<std::int32_t> devices);
     const std::string& path() const { return path_; }  // for messages; "random llama-3.2-1b" has no file
 
     // The tensor `name`, which must have this shape. Valid until release(). With a tied head, "output" is the table.

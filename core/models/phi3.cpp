@@ -12,6 +12,7 @@ constexpr std::string_view kHfNames[] = {"Phi3ForCausalLM"};
 constexpr HfName kHfTensors[] = {
     {"attn_qkv", "self_attn.qkv_proj"},
     {"ffn_up", "mlp.gate_up_proj"},
+    {"ffn_up_alone", "mlp.up_proj"},
 };
 
 void read(Keys& keys, ModelConfig& config) {

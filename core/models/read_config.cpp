@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "core/models/limits.h"
 #include "core/models/plausible.h"
 #include "core/weights/quote.h"
 
@@ -23,6 +24,11 @@ std::int32_t largest(Keys& keys, const Architecture& family, std::string_view gg
     return high;
 }
 
+// Refuses what no model has before anything is made of that size; check_config() looks at all layers later.
+void at_most(Keys& keys, std::int32_t value, std::int32_t most, std::string_view gguf, std::string_view hf) {
+    if (value > most) keys.refuse(gguf, hf, "is " + std::to_string(value) + ", which is not possible");
+}
+
 void read_gguf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim) {
     rope.theta = keys.positive_or("rope.freq_base", {}, 10000.0f);
     const std::string type = keys.text_or("rope.scaling.type", {}, "none");
@@ -31,6 +37,7 @@ void read_gguf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim) {
     rope.dims = keys.count_or("rope.dimension_count", {}, head_dim);
     rope.original_context = keys.count_or("rope.scaling.original_context_length", {}, rope.original_context);
     const float magnitude = keys.number_or("rope.scaling.attn_factor", {}, 0.0f);
+    const float whole_magnitude = keys.number_or("rope.scaling.yarn_attn_factor", {}, 0.0f);  // of OLMo 3
     const auto pairs = static_cast<std::size_t>(rope.dims / 2);
     rope.long_factors = keys.vector("rope_factors_long", pairs);
     rope.short_factors = keys.vector("rope_factors_short", pairs);
@@ -59,6 +66,7 @@ void read_gguf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim) {
         if (keys.number_or("rope.scaling.yarn_ext_factor", {}, 1.0f) != 1.0f) {
             keys.refuse("rope.scaling.yarn_ext_factor", {}, "is not 1, which is not supported");
         }
+        rope.attention_factor = whole_magnitude;
         if (magnitude > 0.0f) {
             rope.attention_factor =
                 magnitude * static_cast<float>(0.1 * std::log(static_cast<double>(std::max(factor, 1.0f))) + 1.0);
@@ -226,6 +234,7 @@ void read_experts(Keys& keys, ModelConfig& config, std::string_view hf_count) {
     e.count = keys.count("expert_count", hf_count);
     if (e.count < 2)
         keys.refuse("expert_count", hf_count, "is " + std::to_string(e.count) + "; a mixture has two experts or more");
+    at_most(keys, e.count, kMostExperts, "expert_count", hf_count);
     e.used = keys.count("expert_used_count", "num_experts_per_tok");
     if (e.used < 1 || e.used > e.count) {
         keys.refuse("expert_used_count", "num_experts_per_tok",
@@ -233,6 +242,7 @@ void read_experts(Keys& keys, ModelConfig& config, std::string_view hf_count) {
     }
     const bool own_width = keys.has("expert_feed_forward_length", "moe_intermediate_size");
     e.d_ff = own_width ? keys.count("expert_feed_forward_length", "moe_intermediate_size") : config.shape.d_ff;
+    at_most(keys, e.d_ff, kMostFeedForward, "expert_feed_forward_length", "moe_intermediate_size");
     const std::int32_t gating = keys.count_or("expert_gating_func", {}, 0);
     if (gating > 3) keys.refuse("expert_gating_func", {}, "is " + std::to_string(gating) + ", which is not known");
     if (gating == 1) e.gating = kernels::Gating::softmax;
@@ -243,6 +253,17 @@ void read_experts(Keys& keys, ModelConfig& config, std::string_view hf_count) {
     if (e.scale == 0.0f) e.scale = 1.0f;
     e.groups = std::max(1, keys.count_or("expert_group_count", "n_group", 1));
     e.groups_used = std::max(1, keys.count_or("expert_group_used_count", "topk_group", 1));
+    if (e.count % e.groups != 0) {
+        keys.refuse(
+            "expert_group_count", "n_group",
+            "is " + std::to_string(e.groups) + ", which does not divide " + std::to_string(e.count) + " experts");
+    }
+    if (e.groups_used > e.groups || e.count / e.groups * e.groups_used < e.used) {
+        keys.refuse("expert_group_used_count", "topk_group",
+                    "is " + std::to_string(e.groups_used) + " of " + std::to_string(e.groups) + " groups of " +
+                        std::to_string(e.count / e.groups) + " experts, and each token needs " +
+                        std::to_string(e.used));
+    }
     kernels::ModelShape& s = config.shape;
     s.experts = e.count;
     s.experts_used = e.used;
@@ -257,7 +278,8 @@ ModelConfig read_config(Keys& keys, const Architecture& family) {
     // GGUF counts the layers for multi-token prediction, config.json does not.
     const std::int32_t extra = keys.count_or("nextn_predict_layers", "num_nextn_predict_layers", 0);
     if (keys.gguf()) s.layers -= std::min(extra, s.layers);
-    config.extra_layers = std::min(extra, 1024);
+    config.extra_layers = std::min(extra, kMostLayers);
+    at_most(keys, s.layers, kMostLayers, "block_count", "num_hidden_layers");
     const auto layers = static_cast<std::size_t>(s.layers);
     s.d_model = keys.count("embedding_length", "hidden_size");
     const bool hf = !keys.gguf();
@@ -272,6 +294,10 @@ ModelConfig read_config(Keys& keys, const Architecture& family) {
     if (keys.count_or("attention.value_length", {}, s.head_dim) != s.head_dim) {
         keys.refuse("attention.value_length", {}, "differs from the width of keys, which is not supported");
     }
+    at_most(keys, s.d_model, kMostWidth, "embedding_length", "hidden_size");
+    at_most(keys, s.heads, kMostHeads, "attention.head_count", "num_attention_heads");
+    at_most(keys, s.d_ff, kMostFeedForward, "feed_forward_length", "intermediate_size");
+    at_most(keys, s.head_dim, kMostHeadWidth, "attention.key_length", "head_dim");
     config.context_length = keys.count_or("context_length", "max_position_embeddings", family.hf_context_length);
     config.norm_eps = keys.epsilon_or("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6f);
     if (keys.gguf()) {

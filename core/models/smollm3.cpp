@@ -42,6 +42,7 @@ const Architecture& smollm3_architecture() {
     static const Architecture architecture{.name = "smollm3",
                                            .gguf_names = kGgufNames,
                                            .hf_names = kHfNames,
+                                           .gguf_rope = kernels::RopePairs::adjacent,
                                            .hf_context_length = 32768,
                                            .hf_tied = true,
                                            .read = read,

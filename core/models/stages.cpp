@@ -148,12 +148,16 @@ kernels::MlpInSpec StageMaker::mlp_in(std::int32_t i, std::string_view norm_name
 
 kernels::MlpInSpec StageMaker::fused_mlp_in(std::int32_t i, std::string_view norm_name) {
     const std::int64_t ff = layer(i).d_ff;
+    kernels::MlpInSpec spec{.shape = shape(i), .norm = norm(i, norm_name, width()), .activation = config().activation};
+    if (has(i, "ffn_gate")) {  // split by a tool that quantises
+        spec.gate = matrix(i, "ffn_gate", ff, width());
+        spec.up = matrix(i, "ffn_up_alone", ff, width());
+        return spec;
+    }
     const TensorView both = matrix(i, "ffn_up", 2 * ff, width());
-    return {.shape = shape(i),
-            .norm = norm(i, norm_name, width()),
-            .gate = rows_of(both, 0, ff),
-            .up = rows_of(both, ff, ff),
-            .activation = config().activation};
+    spec.gate = rows_of(both, 0, ff);
+    spec.up = rows_of(both, ff, ff);
+    return spec;
 }
 
 kernels::MlpOutSpec StageMaker::mlp_out(std::int32_t i, std::string_view post_norm) {
@@ -229,7 +233,9 @@ void StageMaker::run() {
     const ModelConfig& c = config();
     const Architecture& family = architecture(c.architecture);
     layer_ = 0;
-    add(kernels::EmbedSpec{.table = matrix(-1, "token_embd", c.shape.vocab, width()), .scale = c.embedding_scale});
+    add(kernels::EmbedSpec{.table = matrix(-1, "token_embd", c.shape.vocab, width()),
+                           .scale = c.embedding_scale,
+                           .devices = c.shape.devices});
     if (family.before_layers != nullptr) family.before_layers(*this);
     for (layer_ = 0; layer_ < c.shape.layers; ++layer_) family.layer(*this, layer_);
     add(kernels::LmHeadSpec{.shape = c.shape,

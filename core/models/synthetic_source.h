@@ -30,6 +30,8 @@ public:
     std::int64_t weight_bytes() final;
     std::int64_t embedding_bytes() final;
     std::int64_t per_layer_table_bytes() final;
+    // Bytes of a tensor, which need not be made for it.
+    std::int64_t kept_bytes(const TensorName& name, TensorShape shape) const;
 
 protected:
     SyntheticSource(const ModelConfig& config, kernels::QuantType quant_type, kernels::QuantType head,
@@ -43,8 +45,6 @@ protected:
     virtual bool by_backend() const { return false; }
 
 private:
-    std::int64_t bytes(const TensorName& name, TensorShape shape) const;
-
     kernels::QuantType quant_type_;
     kernels::QuantType head_;
     std::vector<std::byte> embedding_, per_layer_table_;

@@ -61,8 +61,8 @@ bool UnigramModel::build(std::vector<std::int32_t> ids) {
         if (nodes_.size() > kMaxNodes) return false;
         while (begin < end) {
             const auto byte = static_cast<unsigned char>(tokens_.text(ids[begin])[depth]);
-            const auto other = [&](std::int32_t id) {
-                return static_cast<unsigned char>(tokens_.text(id)[depth]) != byte;
+            const auto other = [&, at = depth](std::int32_t id) {
+                return static_cast<unsigned char>(tokens_.text(id)[at]) != byte;
             };
             const auto first = ids.begin() + static_cast<std::ptrdiff_t>(begin);
             const auto next = static_cast<std::size_t>(

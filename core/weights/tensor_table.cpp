@@ -2,12 +2,33 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "base/error.h"
 #include "core/weights/ggml_types.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
+
+namespace {
+
+// Tools write every byte of data for one tensor. A file where two share some would say that it holds more than it does.
+void check_overlap(std::span<const TensorInfo> tensors, const std::string& path) {
+    std::vector<const TensorInfo*> by_place;
+    for (const TensorInfo& tensor : tensors) {
+        if (tensor.bytes > 0) by_place.push_back(&tensor);
+    }
+    std::ranges::sort(by_place, {}, [](const TensorInfo* tensor) { return std::tie(tensor->file, tensor->offset); });
+    for (std::size_t i = 1; i < by_place.size(); ++i) {
+        const TensorInfo &before = *by_place[i - 1], &after = *by_place[i];
+        if (before.file == after.file && after.offset - before.offset < before.bytes) {
+            throw Error(path + ": tensors " + quote(before.name) + " and " + quote(after.name) +
+                        " lie on the same bytes; the file is damaged, get it again");
+        }
+    }
+}
+
+}  // namespace
 
 std::int64_t TensorInfo::elements() const {
     std::int64_t product = 1;
@@ -25,6 +46,7 @@ void TensorTable::seal() {
     if (twin != by_name_.end()) {
         throw Error(path_ + ": tensor " + quote(name(*twin)) + " occurs twice; the file is damaged, get it again");
     }
+    check_overlap(tensors_, path_);
 }
 
 const TensorInfo* TensorTable::find(std::string_view name) const {

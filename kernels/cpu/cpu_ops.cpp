@@ -133,6 +133,18 @@ void CpuOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
     std::memcpy(kv.memory.data + to * page, kv.memory.data + from * page, static_cast<std::size_t>(page));
 }
 
+void CpuOps::read_page(KvPages& pages, int32_t page, std::span<std::byte> to) {
+    const auto& kv = static_cast<CpuKv&>(pages);
+    check(static_cast<int64_t>(to.size()) == kv.layer_offsets.back(), "memory of another size than a page");
+    std::memcpy(to.data(), kv.memory.data + page * kv.layer_offsets.back(), to.size());
+}
+
+void CpuOps::write_page(KvPages& pages, int32_t page, std::span<const std::byte> from) {
+    const auto& kv = static_cast<CpuKv&>(pages);
+    check(static_cast<int64_t>(from.size()) == kv.layer_offsets.back(), "memory of another size than a page");
+    std::memcpy(kv.memory.data + page * kv.layer_offsets.back(), from.data(), from.size());
+}
+
 void CpuOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     auto& a = self(workspace);
@@ -333,6 +345,20 @@ std::span<float> CpuOps::logits(Workspace& workspace, int32_t i) {
 
 std::span<const float> CpuOps::residual(Workspace& workspace, int32_t t) {
     return {self(workspace).x + t * self(workspace).d_stride, static_cast<std::size_t>(workspace.shape.d_model)};
+}
+
+void CpuOps::read_rows(Workspace& workspace, std::span<float> to) {
+    const CpuWorkspace& a = self(workspace);
+    const int64_t width = a.shape.d_model;
+    check(std::ssize(to) == rows(a) * width, "memory of other rows");
+    for (int t = 0; t < rows(a); ++t) std::copy_n(a.x + t * a.d_stride, width, to.data() + t * width);
+}
+
+void CpuOps::write_rows(Workspace& workspace, std::span<const float> from) {
+    const CpuWorkspace& a = self(workspace);
+    const int64_t width = a.shape.d_model;
+    check(std::ssize(from) == rows(a) * width, "memory of other rows");
+    for (int t = 0; t < rows(a); ++t) std::copy_n(from.data() + t * width, width, a.x + t * a.d_stride);
 }
 
 }  // namespace cpu

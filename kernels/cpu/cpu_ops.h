@@ -78,6 +78,8 @@ public:
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                   int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
+    void read_page(KvPages& pages, int32_t page, std::span<std::byte> to) override;
+    void write_page(KvPages& pages, int32_t page, std::span<const std::byte> from) override;
     void begin(Workspace& workspace, const Batch& batch) override;
     void embed(const PreparedOp& prepared, Workspace& workspace) override;
     void attention_in(const PreparedOp& prepared, Workspace& workspace, KvPages& pages, int32_t layer) override;
@@ -95,6 +97,8 @@ public:
 
     std::span<float> logits(Workspace& workspace, int32_t i) override;
     std::span<const float> residual(Workspace& workspace, int32_t t) override;
+    void read_rows(Workspace& workspace, std::span<float> to) override;
+    void write_rows(Workspace& workspace, std::span<const float> from) override;
 
 private:
     static CpuWorkspace& self(Workspace& workspace) { return static_cast<CpuWorkspace&>(workspace); }

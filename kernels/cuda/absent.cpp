@@ -13,6 +13,8 @@ std::vector<CudaDevice> cuda_devices(std::string* why) {
 
 CudaVersions cuda_versions() { return {}; }
 
+std::size_t cublaslt_version() { return 0; }
+
 std::int32_t cuda_capability(std::string_view) { return 0; }
 
 bool cuda_peer_access(std::int32_t, std::int32_t) { return false; }

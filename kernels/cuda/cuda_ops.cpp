@@ -22,6 +22,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/device/read_bandwidth.h"
 #include "kernels/cuda/forward/forward_runner.h"
@@ -31,6 +32,7 @@
 #include "kernels/cuda/weights/embed_table.h"
 #include "kernels/kv_names.h"
 #include "kernels/op_checks.h"
+#include "kernels/quant/packed_panels.h"
 
 namespace foresay::kernels {
 namespace cuda {
@@ -54,7 +56,7 @@ constexpr int32_t kPrefillRows = 2048;
 
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, public PackedRowsDevice {
 public:
     // The stream is created at its first use and needs a DeviceScope, hence the lambda.
     explicit CudaOps(const CudaOptions& options)
@@ -81,6 +83,10 @@ public:
         std::size_t free = 0, total = 0;
         cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
         return static_cast<int64_t>(free);
+    }
+    bool keeps_rows_packed() const override {
+        const DeviceScope scope = use();
+        return !gemv_scratch().little_shared;
     }
     // Allocates and measures: some milliseconds, on the stream, after what is enqueued.
     double read_bandwidth() override {
@@ -181,6 +187,31 @@ public:
         static_cast<CudaKv&>(pages).copy_page(from, to, stream_);
     }
 
+    void read_page(KvPages& pages, int32_t page, std::span<std::byte> to) override {
+        const DeviceScope scope = use();
+        run_open();
+        const auto& kv = static_cast<CudaKv&>(pages);
+        check(to.size() == kv.page_bytes(), "memory of another size than a page");
+        kv.copy_out(page, to.data(), stream_);
+        cuda_check(cudaStreamSynchronize(stream_), "cannot read a page");
+    }
+    void write_page(KvPages& pages, int32_t page, std::span<const std::byte> from) override {
+        const DeviceScope scope = use();
+        run_open();
+        const auto& kv = static_cast<CudaKv&>(pages);
+        check(from.size() == kv.page_bytes(), "memory of another size than a page");
+        kv.copy_in(page, from.data(), stream_);
+        cuda_check(cudaStreamSynchronize(stream_), "cannot write a page");
+    }
+    std::unique_ptr<HostMemory> allocate_host(std::size_t bytes) override {
+        struct Pinned final : HostMemory {
+            explicit Pinned(std::size_t count) : memory(count) { bytes = {memory.data(), count}; }
+            PinnedBuffer<std::byte> memory;
+        };
+        const DeviceScope scope = use();
+        return std::make_unique<Pinned>(bytes);
+    }
+
     void begin(Workspace& workspace, const Batch& batch) override {
         const DeviceScope scope = use();
         run_open();
@@ -253,6 +284,25 @@ public:
                        "cannot copy the residual stream");
             stream_.wait();
             return std::span<const float>(host, size(width));
+        });
+    }
+    void read_rows(Workspace& workspace, std::span<float> to) override {
+        CudaWorkspace& w = self(workspace);
+        check(std::ssize(to) == int64_t{w.rows()} * w.shape.d_model, "memory of other rows");
+        run_noted(w, [&] {
+            cuda_check(cudaMemcpyAsync(to.data(), w.x.data(), to.size_bytes(), cudaMemcpyDeviceToHost, stream_),
+                       "cannot copy the residual stream");
+            stream_.wait();
+        });
+    }
+    // The calls that follow are enqueued after the copy, as a forward that begins without embed().
+    void write_rows(Workspace& workspace, std::span<const float> from) override {
+        CudaWorkspace& w = self(workspace);
+        check(std::ssize(from) == int64_t{w.rows()} * w.shape.d_model, "memory of other rows");
+        run_noted(w, [&] {
+            cuda_check(cudaMemcpyAsync(w.x.data(), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream_),
+                       "cannot copy the residual stream");
+            stream_.wait();
         });
     }
 

@@ -34,6 +34,10 @@ bool devices_keep_packed(const Packing& packing) {
     return packing.plain != QuantType::q8_0 && packing.plain != QuantType::q6_k;
 }
 
+bool share_panels(const Packing& a, const Packing& b) {
+    return a.form == b.form && a.kinds == b.kinds && a.table == b.table && a.order == b.order;
+}
+
 std::int64_t packed_panel_row_bytes(const Packing& packing, std::int64_t cols) {
     constexpr std::int64_t kMostInputs = 65536;
     constexpr int kMostRuns = 10;  // of neighbouring blocks that are alike

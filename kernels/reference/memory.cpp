@@ -1,7 +1,9 @@
 // The reference backend's memory: KV pages, the workspace, and the host's access to both.
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/error.h"
 #include "kernels/kv_names.h"
 #include "kernels/reference/reference_ops.h"
 
@@ -71,6 +73,32 @@ void ReferenceOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
     }
 }
 
+void ReferenceOps::read_page(KvPages& pages, int32_t page, std::span<std::byte> to) {
+    auto& kv = static_cast<ReferenceKv&>(pages);
+    std::size_t at = 0;
+    for (std::size_t layer = 0; layer < kv.shape.layers.size(); ++layer) {
+        const auto n = static_cast<std::size_t>(page_values(kv.shape.layers[layer]));
+        for (Floats* values : {&kv.k[layer], &kv.v[layer]}) {
+            check(at + n * sizeof(float) <= to.size(), "memory smaller than a page");
+            std::memcpy(to.data() + at, values->data() + page * n, n * sizeof(float));
+            at += n * sizeof(float);
+        }
+    }
+}
+
+void ReferenceOps::write_page(KvPages& pages, int32_t page, std::span<const std::byte> from) {
+    auto& kv = static_cast<ReferenceKv&>(pages);
+    std::size_t at = 0;
+    for (std::size_t layer = 0; layer < kv.shape.layers.size(); ++layer) {
+        const auto n = static_cast<std::size_t>(page_values(kv.shape.layers[layer]));
+        for (Floats* values : {&kv.k[layer], &kv.v[layer]}) {
+            check(at + n * sizeof(float) <= from.size(), "memory smaller than a page");
+            std::memcpy(values->data() + page * n, from.data() + at, n * sizeof(float));
+            at += n * sizeof(float);
+        }
+    }
+}
+
 void ReferenceOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     self(workspace).batch = batch;
@@ -84,6 +112,18 @@ std::span<float> ReferenceOps::logits(Workspace& workspace, int32_t i) {
 std::span<const float> ReferenceOps::residual(Workspace& workspace, int32_t t) {
     return {row(self(workspace).x, static_cast<std::size_t>(t), workspace.shape.d_model),
             static_cast<std::size_t>(workspace.shape.d_model)};
+}
+
+void ReferenceOps::read_rows(Workspace& workspace, std::span<float> to) {
+    const ReferenceWorkspace& a = self(workspace);
+    check(to.size() == a.batch.rows.size() * static_cast<std::size_t>(a.shape.d_model), "memory of other rows");
+    std::copy_n(a.x.data(), to.size(), to.data());
+}
+
+void ReferenceOps::write_rows(Workspace& workspace, std::span<const float> from) {
+    ReferenceWorkspace& a = self(workspace);
+    check(from.size() == a.batch.rows.size() * static_cast<std::size_t>(a.shape.d_model), "memory of other rows");
+    std::copy_n(from.data(), from.size(), a.x.data());
 }
 
 }  // namespace foresay::kernels::reference

@@ -97,15 +97,32 @@ bool mark_crash(const samplers::PluginSite& site, const char* how) noexcept {
     return false;
 }
 
+namespace {
+
+// Puts memory that is not a file in place of a marker's mapping.
+bool replace(Contents* contents) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    return ::mmap(contents, sizeof(Contents), PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+}
+
+}  // namespace
+
 bool give_up_marker(const void* address) noexcept {
     for (Registered& marker : registered) {
         Contents* contents = marker.contents;
         if (!lies_in(contents, address)) continue;
         forget(marker);
-        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-        return ::mmap(contents, sizeof(Contents), PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+        return replace(contents);
     }
     return false;
+}
+
+void give_up_markers() noexcept {
+    for (Registered& marker : registered) {
+        Contents* const contents = marker.contents.exchange(nullptr);
+        marker.path[0] = 0;  // the file is the program's
+        if (contents != nullptr) replace(contents);
+    }
 }
 
 void absolve_plugins() noexcept {

@@ -69,6 +69,9 @@ bool mark_crash(const samplers::PluginSite& site, const char* how) noexcept;
 // that is not a file. Returns whether it did: the access may then be repeated.
 bool give_up_marker(const void* address) noexcept;
 
+// In a child of the program that runs a sampler of its own: what happens there is no news for the program's markers.
+void give_up_markers() noexcept;
+
 // [signal] This process ends because it was told to, or the user knows why: no plugin is to blame for its end.
 void absolve_plugins() noexcept;
 

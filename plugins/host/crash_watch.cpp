@@ -279,6 +279,7 @@ void watch_library(const void* inside, const PluginSite* sites) {
 }
 
 void watch_for_hangs() {
+    on_terminal = ::isatty(STDERR_FILENO) == 1;  // a sanitized program watches for hangs alone
     struct sigaction action {};
     action.sa_handler = on_tick;
     sigemptyset(&action.sa_mask);

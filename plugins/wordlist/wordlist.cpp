@@ -118,11 +118,8 @@ struct Wordlist {
         for (const char c : host_.token_text(token)) state.node = automaton_.next(state.node, c);
     }
 
-    void process(const State& state, const foresay::Context&, foresay::Mask& candidates) const {
-        candidates.drop_if([&](foresay::Candidate c) {
-            return contains_[static_cast<std::size_t>(c.id)] != 0 || (state.node != 0 && completes(state.node, c.id));
-        });
-        if (candidates.size() == 0) throw std::runtime_error("every likely token would complete a forbidden string");
+    bool test(const State& state, const foresay::Context&, std::int32_t id) const {
+        return contains_[static_cast<std::size_t>(id)] == 0 && (state.node == 0 || !completes(state.node, id));
     }
 
 private:

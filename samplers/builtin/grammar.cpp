@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "samplers/builtin/builtin.h"
+#include "samplers/parameter_file.h"
 
 namespace foresay::samplers {
 namespace {
@@ -106,8 +107,11 @@ private:
     std::shared_ptr<const Grammar> grammar_;
 };
 
+// Its place among the parameters.
+enum Parameter : std::uint8_t { kLanguage, kText, kFile, kTrigger, kAfter, kWhitespace, kMostWork };
+
 std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary) {
-    const auto text = [&](std::size_t i) -> const std::string& { return std::get<std::string>(parameters[i]); };
+    const auto text = [&](Parameter i) -> const std::string& { return std::get<std::string>(parameters[i]); };
     static const std::map<std::string, grammar::Language> kLanguages = {
         {"json", grammar::Language::json},
         {"json_schema", grammar::Language::json_schema},
@@ -115,20 +119,25 @@ std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, 
         {"regex", grammar::Language::regex},
         {"structural_tag", grammar::Language::structural_tag},
         {"choices", grammar::Language::choices}};
-    const auto language = kLanguages.find(text(0));
+    const auto language = kLanguages.find(text(kLanguage));
     if (language == kLanguages.end()) return std::make_unique<GrammarStage>(nullptr);
     grammar::Options options;
-    options.trigger = text(2);
-    options.after = text(3) == "free" ? grammar::After::free : grammar::After::end;
-    options.most_work = 1'000'000 * static_cast<std::uint64_t>(std::get<std::int64_t>(parameters[5]));
-    options.whitespace = text(4) == "compact" ? grammar::Whitespace::compact : grammar::Whitespace::free;
+    options.trigger = text(kTrigger);
+    options.after = text(kAfter) == "free" ? grammar::After::free : grammar::After::end;
+    options.most_work = 1'000'000 * static_cast<std::uint64_t>(std::get<std::int64_t>(parameters[kMostWork]));
+    options.whitespace = text(kWhitespace) == "compact" ? grammar::Whitespace::compact : grammar::Whitespace::free;
     Kept& kept = kept_for(vocabulary);
     if (kept.tokens->ends().empty() && options.after == grammar::After::end)
         throw Error(
             "grammar: this model's tokenizer has no token that ends a text, so no answer could end; set after = "
             "\"free\"");
+    const std::string& file = text(kFile);
+    if (!file.empty() && !text(kText).empty())
+        throw Error("grammar: 'text' and 'file' both state a grammar; leave one of them out, or set it to \"\"");
+    const std::string source = file.empty() ? text(kText) : read_parameter_file(file, "grammar.file");
     std::string key;
-    for (std::size_t i = 0; i < 5; ++i) key += std::to_string(text(i).size()) + ":" + text(i);
+    for (const std::string* part : {&text(kLanguage), &source, &text(kTrigger), &text(kAfter), &text(kWhitespace)})
+        key += std::to_string(part->size()) + ":" + *part;
     std::shared_ptr<const Grammar> compiled;
     {
         const std::lock_guard lock(kept.mutex);
@@ -136,9 +145,9 @@ std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, 
     }
     if (!compiled) {
         try {
-            compiled = Grammar::compile(kept.tokens, {language->second, text(1)}, options);
+            compiled = Grammar::compile(kept.tokens, {language->second, source}, options);
         } catch (const Error& error) {
-            throw Error(std::string("grammar: ") + error.what());
+            throw Error("grammar: " + (file.empty() ? std::string() : file + ": ") + error.what());
         }
         const std::lock_guard lock(kept.mutex);
         kept.grammars[key] = compiled;
@@ -160,7 +169,7 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           {},
           {},
           {"none", "json", "json_schema", "gbnf", "regex", "choices", "structural_tag"},
-          "What `text` is; none switches the stage off."},
+          "What `text` or the file is; none switches the stage off."},
          {"text",
           ParameterType::text,
           std::string(),
@@ -168,6 +177,7 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           {},
           {},
           "The grammar; for choices one on each line, for json empty."},
+         {"file", ParameterType::file, std::string(), {}, {}, {}, "A file that holds the grammar, in place of `text`."},
          {"trigger",
           ParameterType::text,
           std::string(),
@@ -191,11 +201,12 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           "Between the tokens of JSON: as JSON allows it, or none. A small model may write free space without end."},
          {"most_work",
           ParameterType::integer,
-          std::int64_t{1000},
+          std::int64_t{2},
           1.0,
           1e6,
           {},
-          "Millions of steps that compiling the grammar may take; a core makes about 20 in a second."}}};
+          "Millions of steps that compiling the grammar may take; a core makes about 20 in a second. Raise it for a "
+          "large grammar of your own."}}};
     return make_factory(std::move(description), make_grammar);
 }
 

@@ -185,6 +185,10 @@ public:
     void allow(std::int32_t id) { words_[id / 32] |= 1u << (id % 32); }
     void allow_all() { std::memset(words_, 0xff, count_ * sizeof *words_); }
     void forbid(std::int32_t id) { words_[id / 32] &= ~(1u << (id % 32)); }
+    // Takes over a mask that was made before, in words of 32 tokens; those that it lacks are as they were.
+    void copy(const std::vector<std::uint32_t>& words) {
+        for (std::uint64_t i = 0; i < count_ && i < words.size(); ++i) words_[i] = words[i];
+    }
 
 private:
     std::uint32_t* words_;

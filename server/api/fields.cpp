@@ -45,12 +45,6 @@ std::string number_text(double value) {
         .dump();
 }
 
-std::string range_text(const Field& field) {
-    const bool below = std::isfinite(field.most), above = std::isfinite(field.least);
-    if (below && above) return "from " + number_text(field.least) + " to " + number_text(field.most);
-    return above ? "at least " + number_text(field.least) : "at most " + number_text(field.most);
-}
-
 void check_kind(unsigned allowed, const Json& value, const std::string& path) {
     if ((kind_of(value) & allowed) != 0) return;
     throw wrong_type(path, "'" + path + "' must be " + kinds_text(allowed) + ", not " + kinds_text(kind_of(value)));
@@ -89,6 +83,12 @@ std::string kinds_text(unsigned kinds) {
         text += (name[0] == 'i' || name[0] == 'o' ? "an " : "a ") + std::string(name);
     }
     return text;
+}
+
+std::string range_text(const Field& field) {
+    const bool below = std::isfinite(field.most), above = std::isfinite(field.least);
+    if (below && above) return "from " + number_text(field.least) + " to " + number_text(field.most);
+    return above ? "at least " + number_text(field.least) : "at most " + number_text(field.most);
 }
 
 void visit_fields(const Shape& shape, const std::function<void(const Field&)>& visit) {

@@ -68,7 +68,9 @@ void check_shape(const Shape& shape, const Json& object, const std::string& path
 // The shape as a JSON Schema, for /openapi.json.
 Json schema_of(const Shape& shape);
 
-// "string or list"
+// "a string or a list"
 std::string kinds_text(unsigned kinds);
+// "from 0 to 1", "at least 0": of a field that has a limit.
+std::string range_text(const Field& field);
 
 }  // namespace foresay::server

@@ -155,6 +155,7 @@ public:
 
 protected:
     HttpResponse error(const ApiError& error) override { return llama_error_response(error, {}); }
+    bool tells_tokens() const override { return options_.tokens || options_.probabilities; }
     void late_error(const ApiError& error, std::string& out) override {
         Json parsed;
         try_parse_json(llama_error_response(error, {}).body, parsed);

@@ -203,14 +203,15 @@ HttpResponse openai_error(const ApiError& error, const std::string&) {
     return response;
 }
 
-Conversation read_conversation(const Json& body) {
+Conversation read_conversation(const Json& body, const std::string& param) {
     Conversation out;
+    out.param = param;
     const Json::List& messages = body["messages"].items();
-    if (messages.empty()) throw wrong_value("messages", "'messages' is empty, so there is nothing to answer");
+    if (messages.empty()) throw wrong_value(param, "'" + param + "' is empty, so there is nothing to answer");
     for (std::size_t i = 0; i < messages.size(); ++i) {
         const Json& message = messages[i];
         Message next;
-        next.path = "messages[" + std::to_string(i) + "]";
+        next.path = param + "[" + std::to_string(i) + "]";
         next.role = message.text("role") == "function" ? "tool" : message.text("role");
         next.content =
             read_content(message["content"], next.path + ".content", {"text", "refusal", "input_text", "output_text"});

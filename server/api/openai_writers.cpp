@@ -138,6 +138,7 @@ protected:
         append_event(Json::object({{"error", openai_error_body(error)}}), out);
     }
     HttpResponse error(const ApiError& error) override { return openai_error(error, facts_.id); }
+    bool tells_tokens() const override { return options_.logprobs || options_.explain; }
 
     // Who drafted the tokens of a piece, for a client that shows it.
     void explain(Json& choice, std::span<const TokenNote> notes) const {

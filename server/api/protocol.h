@@ -87,13 +87,18 @@ struct Route {
 // The routes of all protocols, and those of the page at "/". To add a protocol: a file with its add_NAME(), declared
 // and called in protocols.cpp.
 std::vector<Route> all_routes(bool with_page = true);
+// docs/server-reference.md: all of them, with every field of their bodies.
+std::string server_reference();
 // The shape of errors where there is no route: by the beginning of the path.
 ErrorShape error_shape_of(std::string_view path);
 
 // ---- what protocols share (shared.cpp)
 
-// Headers that belong to an error whatever its shape: retry-after, x-should-retry, allow.
+// What belongs to an error whatever its shape: retry-after, x-should-retry, www-authenticate, and the note for the log.
 void add_error_headers(const ApiError& error, HttpResponse& response);
+// An error as the log has it. Its message quotes what was sent where the request is at fault, so code and field stand
+// for it.
+std::string note_of(const ApiError& error);
 
 // Sampler fields of a body, as the table maps them to stages.
 void read_samplers(const Shape& shape, const Json& body, const std::string& path, const ServedModel& model,
@@ -109,8 +114,8 @@ std::vector<Prompt> read_prompts(const Json& prompt, const std::string& param);
 // A text, or a list of parts of the types in `types` with the member "text". Other types: unsupported_content.
 std::string read_content(const Json& content, const std::string& path,
                          std::initializer_list<std::string_view> types = {"text"});
-// The messages and tools of OpenAI's chat.
-Conversation read_conversation(const Json& body);
+// The messages and tools of OpenAI's chat. `param`: where the client has written the messages.
+Conversation read_conversation(const Json& body, const std::string& param = "messages");
 std::vector<Tool> read_tools(const Json& tools, const std::string& path);
 // OpenAI's choice among tools: which may be called, and whether one must be.
 void read_tool_choice(const Json& body, Conversation& conversation);

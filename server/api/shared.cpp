@@ -51,6 +51,15 @@ void add_error_headers(const ApiError& error, HttpResponse& response) {
         response.headers.push_back({"x-should-retry", "false"});  // the same request fails again
     }
     if (error.status == 401) response.headers.push_back({"www-authenticate", "Bearer"});
+    response.note = note_of(error);
+}
+
+std::string note_of(const ApiError& error) {
+    if (error.status >= 500) return error.what();
+    constexpr std::size_t kMostBytes = 64;  // of a path, in which names may be the client's
+    std::string note = error.code;
+    if (!error.param.empty()) note += (note.empty() ? "" : " ") + json_quoted(error.param.substr(0, kMostBytes));
+    return note;
 }
 
 // ---------------------------------------------------------------------------------------------------------- samplers
@@ -440,7 +449,10 @@ void read_samplers(const Shape& shape, const Json& body, const std::string& path
         out.samplers.push_back(std::move(setting));
     });
     if (body.has("mirostat")) out.mirostat = static_cast<int>(body["mirostat"].number());
-    if (body.has("dynatemp_range")) out.dynatemp_range = body["dynatemp_range"].number();
+    if (body.has("dynatemp_range")) {
+        out.dynatemp_range = body["dynatemp_range"].number();
+        out.dynatemp_param = path + "dynatemp_range";
+    }
     if (body.has("logit_bias")) read_logit_bias(body["logit_bias"], model, out);
     if (body.has("ignore_eos")) out.ignore_eos = body["ignore_eos"].boolean();
     if (body.has("seed")) out.seed = static_cast<std::uint64_t>(static_cast<std::int64_t>(body["seed"].number()));

@@ -138,6 +138,7 @@ ModelManager::Report tell_progress(const ManageCall& call) {
         if (problem == nullptr) {
             out = step(1, "finished");
         } else {
+            exchange->failed(note_of(*problem));
             append_event(Json::object({{"error", openai_error_body(*problem)}}), out);
         }
         exchange->write(out);
@@ -207,7 +208,7 @@ void encode(Call& call) {
         }
         Prompt prompt;
         prompt.param = "text";
-        prompt.conversation = read_conversation(conversation);
+        prompt.conversation = read_conversation(conversation, "text");
         tokens = call.model.count(prompt);
     } else {
         tokens = call.model.tokenizer().encode(

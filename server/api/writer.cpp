@@ -44,8 +44,10 @@ void AnswerWriter::events(std::size_t index, std::span<const OutputEvent> events
             case OutputEvent::Kind::blank:
                 continue;
         }
-        if (stream_) piece(index, event, notes, out);
-        notes = {};
+        if (!stream_) continue;
+        // With those of tokens before it whose text was held back.
+        const std::size_t told = std::exchange(choice.told_notes, choice.notes.size());
+        piece(index, event, std::span(choice.notes).subspan(told), out);
     }
     if (!out.empty()) exchange_->write(out);
 }
@@ -65,6 +67,8 @@ void AnswerWriter::end_choice(std::size_t index, const Choice& end) {
     if (choice.finish == Finish::stop && !choice.calls.empty()) choice.finish = Finish::tool_calls;
     if (!stream_) return;
     std::string out;
+    if (tells_tokens() && choice.told_notes < choice.notes.size())
+        piece(index, {OutputEvent::Kind::content, {}, {}}, std::span(choice.notes).subspan(choice.told_notes), out);
     close_choice(index, out);
     if (!out.empty()) exchange_->write(out);
 }
@@ -89,6 +93,7 @@ void AnswerWriter::fail(const ApiError& problem) {
         exchange_->send(std::move(response));
         return;
     }
+    exchange_->failed(note_of(problem));
     std::string out;
     late_error(problem, out);
     exchange_->write(out);

@@ -55,6 +55,7 @@ struct Choice {
     std::vector<TokenNote> notes;  // of all tokens
     BackendEnd end;
     bool ended = false;
+    std::size_t told_notes = 0;  // of a stream: those that were part of a piece
 };
 
 class AnswerWriter {
@@ -87,6 +88,8 @@ protected:
     virtual HttpResponse stream_head() const;
     virtual std::string ping() const { return ": ping\n\n"; }
     virtual HttpResponse whole_head() const { return {}; }
+    // Whether pieces say something of each token, so that one whose text is part of no piece needs one of its own.
+    virtual bool tells_tokens() const { return false; }
 
     AnswerFacts facts_;
     std::vector<Choice> choices_;

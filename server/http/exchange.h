@@ -28,6 +28,8 @@ public:
     virtual void begin(HttpResponse head, std::string ping) = 0;
     virtual void write(std::string_view bytes) = 0;
     virtual void finish() = 0;
+    // Why a stream that has begun ends here, for the log. The client reads it in the last event.
+    virtual void failed(const std::string& note) { (void)note; }
 
     // Whether send() or begin() was called.
     virtual bool begun() const = 0;

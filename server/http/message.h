@@ -41,6 +41,7 @@ struct HttpResponse {
     std::string body;
     std::string type = "application/json; charset=utf-8";
     std::vector<Header> headers;
+    std::string note;  // of an error, for the log and not for the client: it has no text of the request
 };
 
 // "Not Found"

@@ -3,8 +3,7 @@
 // Life:     the constructor listens; run() serves until drain() or stop() has ended everything. Exchanges must be gone
 //           before the server is.
 // Threads:  run() is the one network thread. drain(), stop() and the counters may be called from any thread. The
-// Handler
-//           is called from the network thread and must return soon.
+//           Handler is called from the network thread and must return soon.
 // Cost:     a connection that waits costs its buffers and no processor time.
 // Errors:   the constructor throws Error for an address that cannot be listened on. What clients do wrong is answered.
 #pragma once

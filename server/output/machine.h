@@ -1,8 +1,7 @@
 // server/output/machine.h: an answer's tokens as events: reasoning, content, calls of tools.
 //
 // Rules:    nothing fails. What is no whole call is content, byte for byte. A call is told when it is complete. The
-// same
-//           text gives the same events, wherever it is cut: adjacent pieces of one kind count as one event.
+//           same text gives the same events, wherever it is cut: adjacent pieces of one kind count as one event.
 // Threads:  one caller for each machine.
 // Cost:     linear in the text; a call that is being written is looked at again with each piece.
 #pragma once

@@ -51,11 +51,7 @@ public:
     void propose(const DraftTask& task, DraftedTokens& draft) override {
         const std::int32_t before = static_cast<std::int32_t>(draft.tokens.size());
         if (task.max_tokens <= before || task.tokens.empty() || !catch_up(task, draft.tokens)) return;
-        if (context_->ops().asynchronous()) {
-            chain_.start_without_masks(*task.chain);
-        } else {
-            chain_.start(*task.chain);
-        }
+        chain_.start_without_masks(*task.chain);
         for (const std::int32_t token : draft.tokens) chain_.advance(token);
         const std::int32_t limit =
             std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
@@ -125,7 +121,8 @@ private:
         if (source == RowSource::logits) return chain_.propose(context_->logits(0));
         kernels::Workspace& act = context_->workspace();
         if (source == RowSource::tokens) return context_->ops().sampled(act, slot);
-        return chain_.propose(context_->ops().candidates(act, slot));
+        const kernels::SampledToken sampled = chain_.propose(context_->ops().candidates(act, slot));
+        return chain_.needs_row() ? chain_.propose_again(context_->logits(0)) : sampled;
     }
 
     // Lists of counted tokens grow with the text. Reserves room for the whole text at first use, so that no step

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/app/program.h"
+#include "tests/support/goldens.h"
 
 namespace foresay::testing {
 namespace {
@@ -113,6 +114,11 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
         {{"complete", "-f", "none.txt"}, "none.txt"},
         {{"complete", "-p", "x", "--device", "cuda:99"}, "cuda:99"},
         {{"complete", "-p", "x", "--device", "gpu"}, "must be auto, cpu, cuda or cuda:N"},
+        {{"complete", "-p", "x", "--device", "cpu,gpu"}, "must name cpu, cuda or cuda:N, not 'gpu'"},
+        {{"complete", "-p", "x", "--device", "cpu,cpu"}, "names cpu twice"},
+        {{"complete", "-p", "x", "--device", "cpu,cuda:99"}, "--device: cuda:99"},
+        {{"complete", "-p", "x", "--device", "cpu,reference", "--set", "runtime.device_layers=[1,1]"},
+         "given 2 layers together, and the model has"},
         {{"complete", "-p", "x", "--context", "100000"}, "longer than the 2048"},
         {{"complete", "-p", "x", "--set", "sampling.sed=1"}, "--set #1: unknown key 'sed'"},
         {{"complete", "-p", "x", "--set", "sampling.top_k.k=many"}, "--set #1: 'sampling.top_k.k' must be an integer"},
@@ -497,6 +503,16 @@ TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
                                HasSubstr("16384, tied head"), ContainsRegex("would run on +(cpu|cuda) \\(")));
     EXPECT_THAT(run({"inspect", target(), "--device", "cpu", "--threads", "1"}).out,
                 ContainsRegex("would run on +cpu \\(.*1 thread\\)"));
+    // Layers on two devices.
+    const Outcome split =
+        run({"inspect", target(), "--device", "cpu,reference", "--set", "runtime.device_layers=[1,11]"});
+    EXPECT_THAT(split.out,
+                AllOf(ContainsRegex("would run on +layers? 0 on cpu \\(.*, 1-11 on reference"),
+                      ContainsRegex("on cpu +layer 0, [0-9.]+ MiB of "),
+                      ContainsRegex("on reference +layers 1-11, [0-9.]+ MiB of "),
+                      Not(HasSubstr("expected speed"))));  // the loops of the reference are no matter of memory
+    EXPECT_THAT(run({"inspect", target(), "--device", "cpu,reference", "--set", "runtime.device_layers=[12,0]"}).out,
+                ContainsRegex("expected speed +[0-9.]+ tokens per second at most: memory is read at [0-9.]+ GB/s"));
     const Outcome pair = run({"inspect", target(), draft()});
     EXPECT_EQ(pair.status, 0);
     EXPECT_THAT(pair.out,
@@ -506,15 +522,50 @@ TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
     EXPECT_THAT(run({"inspect", draft(), target()}).out, HasSubstr("name the large model first"));
 }
 
+TEST(Devices, WhatRowsCostThatCross) {
+    const Outcome outcome = run({"bench", "exchange", "--device", "cpu,reference", "--runs", "1", "--json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    const auto report = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(report["width"], 4096);
+    ASSERT_GE(report["crossings"].size(), 8u);
+    EXPECT_EQ(report["crossings"][0]["bytes"], 4096 * 4);
+    EXPECT_EQ(report["crossings"][0]["way"], "host memory");
+    EXPECT_GT(report["crossings"][0]["us"], 0.0);
+    EXPECT_THAT(run({"bench", "exchange", "--device", "cpu"}).error,
+                HasSubstr("name them, as with --device cuda:0,cpu"));
+}
+
+TEST(Devices, ASessionSaysThatItsLayersWereElsewhere) {
+    const auto with = [](const std::string& layers) {
+        return std::vector<std::string>{"-n",        "2",
+                                        "--session", "split",
+                                        "--device",  "cpu,reference",
+                                        "--threads", "1",
+                                        "--set",     "runtime.device_layers=" + layers};
+    };
+    const auto said = [](const Outcome& outcome) { return outcome.out + outcome.error; };
+    EXPECT_EQ(chat("x = 1\n", with("[11,1]")).status, 0);
+    const Outcome same = chat("y = 2\n", with("[11,1]"));
+    EXPECT_EQ(same.status, 0);
+    EXPECT_THAT(said(same), Not(HasSubstr("was generated on")));
+    EXPECT_THAT(said(chat("z = 3\n", with("[10,2]"))),
+                ContainsRegex("the session was generated on layers 0-10 on cpu \\(.*\\), 11 on reference \\(.*\\), but "
+                              "this is layers 0-9 on cpu \\(.*\\), 10-11 on reference"));
+}
+
 TEST(Inspect, SaysHowWeightsAreStored) {
     EXPECT_THAT(run({"inspect", target()}).out,
                 AllOf(ContainsRegex("\n  Q4_K +[0-9]+ tensors, [0-9.]+ MiB \\(4\\.50 bits\\)\n"),
-                      ContainsRegex("\n  read per token +[0-9.]+ MiB\n"), Not(HasSubstr("in memory"))));
+                      ContainsRegex("\n  read per token +[0-9.]+ MiB\n"), Not(HasSubstr("in memory")),
+                      ContainsRegex("\n  expected speed +[0-9]+ tokens per second at most: memory is read at "
+                                    "[0-9.]+ GB/s\n")));
     const auto report = nlohmann::json::parse(run({"inspect", "--json", target()}).out);
     EXPECT_EQ(report["runs"], true);
     EXPECT_EQ(report["architecture"], "llama");
     EXPECT_EQ(report["problem"], "");
     EXPECT_GT(report["read_per_token"], 1 << 20);
+    EXPECT_NEAR(report["expected_tokens_per_second"].get<double>(),
+                report["read_bandwidth"].get<double>() / report["read_per_token"].get<double>(), 1.0);
     std::int64_t bytes = 0;
     for (const auto& one : report["weights"]) {
         EXPECT_EQ(one["bytes"], one["memory_bytes"]) << one;
@@ -522,10 +573,33 @@ TEST(Inspect, SaysHowWeightsAreStored) {
         bytes += one["bytes"].get<std::int64_t>();
     }
     EXPECT_GT(bytes, 1 << 20);
+    // Loops in C++ do not wait for memory.
+    const Outcome loops = run({"inspect", "--json", target(), "--device", "reference"});
+    EXPECT_TRUE(nlohmann::json::parse(loops.out)["expected_tokens_per_second"].is_null()) << loops.out;
     const Outcome bare = run({"inspect", "--json", FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf"});
     EXPECT_EQ(bare.status, 1);
     EXPECT_EQ(nlohmann::json::parse(bare.out)["runs"], false);
     EXPECT_EQ(run({"inspect", "--json", target(), draft()}).status, 2);
+}
+
+// Q5_0 has no kernels of its own: its numbers take more memory as Q8_0.
+TEST(Inspect, SaysWhatGrowsInMemory) {
+    FORESAY_SKIP_WITHOUT_GOLDENS();
+    const std::string file = (test::goldens_folder() / "families/llama/llama-Q5_0.gguf").string();
+    EXPECT_THAT(run({"inspect", file, "--device", "cpu"}).out,
+                AllOf(ContainsRegex("\n  Q5_0 +[0-9]+ tensors, [0-9.]+ KiB \\(5\\.50 bits\\); in memory q8_0, "
+                                    "[0-9.]+ KiB\n"),
+                      ContainsRegex("\n  in the file, in memory +[0-9.]+ KiB, [0-9.]+ KiB \\(no number changes\\)\n")));
+    const auto report = nlohmann::json::parse(run({"inspect", "--json", "--device", "cpu", file}).out);
+    EXPECT_TRUE(report["device_bytes"].is_null());
+    int grown = 0;
+    for (const auto& one : report["weights"]) {
+        if (one["encoding"] != "Q5_0") continue;
+        ++grown;
+        EXPECT_EQ(one["in_memory"], "q8_0");
+        EXPECT_EQ(one["memory_bytes"].get<std::int64_t>() * 22, one["bytes"].get<std::int64_t>() * 34);
+    }
+    EXPECT_EQ(grown, 1);
 }
 
 TEST(Config, ChecksAndShows) {

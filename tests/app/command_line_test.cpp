@@ -292,7 +292,7 @@ TEST(Mistakes, HaveOneVoice) {
         {{"completion", "bash", "zsh"}, "foresay: unexpected argument 'zsh' (see foresay completion --help)"},
         {{"bench", "a", "b", "c"}, "foresay: too many arguments: there is one BENCHMARK (see foresay bench --help)"},
         {{"config", "nothing"},
-         "foresay: unknown command 'config nothing'; known are check, reference, schema, show "
+         "foresay: unknown command 'config nothing'; known are check, import, reference, schema, show "
          "(see foresay config --help)"},
         {{"complete", "-p", "x", "--seed", "99999999999999999999"},
          "foresay: --seed: must be an integer of at most 9223372036854775807, not '99999999999999999999' (see foresay "
@@ -450,6 +450,43 @@ TEST_F(Pair, IsNotLoadedWhenABitHasChanged) {
     EXPECT_EQ(run(all_the_same).status, 0);
     // Commands that load no weights do not read them.
     EXPECT_EQ(run({"tokenize", "--model", path("target-q4_k_m.gguf")}, "x").status, 0);
+}
+
+// Said before a model is looked for: what listens to other machines has keys, or was told that it needs none.
+TEST(Serve, OtherMachinesReachItOnlyWithKeysOrByIntent) {
+    const std::vector<std::vector<std::string>> foreign = {
+        {"--listen", "0.0.0.0:0"}, {"--listen", "[::]:0"}, {"--listen", "127.0.0.1:0", "--listen", "10.1.2.3:8080"}};
+    for (const std::vector<std::string>& addresses : foreign) {
+        std::vector<std::string> call = {"serve", "--model", "nonesuch.gguf"};
+        call.insert(call.end(), addresses.begin(), addresses.end());
+        for (const bool dry : {false, true}) {
+            if (dry) call.emplace_back("--dry-run");
+            const Outcome outcome = run(call);
+            EXPECT_EQ(outcome.status, 1) << addresses.back();
+            EXPECT_EQ(outcome.out, "");
+            EXPECT_THAT(outcome.error, AllOf(HasSubstr("other machines reach " + addresses.back()),
+                                             HasSubstr("give --keys FILE"), Not(HasSubstr("nonesuch"))));
+        }
+    }
+    const auto first_lines = [](std::vector<std::string> more) {
+        more.insert(more.begin(), {"serve", "--dry-run"});
+        const Outcome outcome = run(more);
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        return outcome.error.substr(0, outcome.error.find("context "));
+    };
+    EXPECT_EQ(first_lines({}),
+              "listening on http://127.0.0.1:8080, for this machine\n"
+              "listening on http://[::1]:8080, for this machine\n");
+    EXPECT_EQ(first_lines({"--port", "5"}),
+              "listening on http://127.0.0.1:5, for this machine\n"
+              "listening on http://[::1]:5, for this machine\n");
+    EXPECT_EQ(first_lines({"--listen", "0.0.0.0:80", "--no-keys"}), "listening on http://0.0.0.0:80, for anyone\n");
+    const std::string made = run({"serve", "--new-key", "ann"}).out;
+    const std::string keys = write_scratch("keys", made.substr(made.find("sha256:")));
+    EXPECT_EQ(first_lines({"--listen", "[::]:80", "--keys", keys}), "listening on http://[::]:80, with keys\n");
+    EXPECT_EQ(run({"serve", "--dry-run", "--keys", keys, "--no-keys"}).status, 2);
+    EXPECT_EQ(run({"serve", "--dry-run", "--port", "70000"}).status, 2);
+    EXPECT_EQ(run({"serve", "--dry-run", "--port", "1", "--listen", "127.0.0.1:1"}).status, 2);
 }
 
 }  // namespace

@@ -102,6 +102,8 @@ protected:
     ConfigValue sample(const KeySpec& spec) const {
         if (spec.key == "sampling.chain") return std::vector<std::string>{"top_k"};
         if (spec.key == "runtime.device") return std::string("cpu");
+        if (spec.key == "runtime.devices") return std::vector<std::string>{"cpu", "reference"};
+        if (spec.key == "draft.device") return std::string("cpu");
         if (spec.key == "sampling.preset") return std::string("exact");
         if (spec.paths) return std::vector<std::string>{(folder_ / "words").string()};
         switch (spec.type) {
@@ -251,6 +253,8 @@ TEST_F(Configurations, FlagsAreOverridesWithANameOfTheirOwn) {
         {"--context", "77", "target.context", "77"},
         {"--threads", "3", "runtime.threads", "3"},
         {"--device", "cpu", "runtime.device", "\"cpu\""},
+        {"--device", "cpu", "runtime.devices", "[]"},
+        {"--device", "cpu,reference", "runtime.devices", "[\"cpu\", \"reference\"]"},
         {"--kv-cache", "q8", "runtime.kv_cache", "\"q8\""},
         {"--seed", "5", "sampling.seed", "5"},
         {"--branch", "6", "sampling.branch", "6"},
@@ -330,8 +334,8 @@ TEST_F(Configurations, EveryWrongTypeIsAnsweredWithItsPlaceAndASuggestion) {
                 EXPECT_THAT(message, AnyOf(HasSubstr("; write "), HasSubstr("; did you mean '"))) << spec.key;
             }
         }
-        // An override of free text takes anything.
-        if (spec.type == ValueType::text && spec.key != "runtime.device") continue;
+        // An override of free text takes anything, and so does a folder that may have to be made.
+        if ((spec.type == ValueType::text && spec.key != "runtime.device") || spec.key == "cache.folder") continue;
         EXPECT_THAT(error({"--set", spec.key + "={}"}), StartsWith("--set #1: '" + spec.key + "'"));
         set_variable(core::variable_of(spec.key), "{}");
         EXPECT_THAT(error({}), StartsWith(core::variable_of(spec.key) + ": '" + spec.key + "'"));

@@ -165,10 +165,12 @@ void end_answers(int number, int runs) {
             EXPECT_EQ(answer + "\n", outcome.out) << "run " << i;
             EXPECT_FALSE(session.unfinished.has_value());
         } else if (session.unfinished) {
-            ASSERT_TRUE(outcome.out.starts_with(answer)) << "run " << i;
-            lost += outcome.out.size() - answer.size();
-            most_lost = std::max(most_lost, outcome.out.size() - answer.size());
-            nothing_lost += outcome.out == answer ? 1 : 0;
+            // A token is recorded before it is shown: the file may also have more than the screen.
+            ASSERT_TRUE(outcome.out.starts_with(answer) || answer.starts_with(outcome.out)) << "run " << i;
+            const std::size_t missing = outcome.out.size() - std::min(outcome.out.size(), answer.size());
+            lost += missing;
+            most_lost = std::max(most_lost, missing);
+            nothing_lost += missing == 0 ? 1 : 0;
         }
         in_the_middle += last.finish == Turn::Finish::cancelled ? 1 : 0;
         if (i % 16 != 0) continue;

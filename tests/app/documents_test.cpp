@@ -303,7 +303,7 @@ Sizes sizes_of(const std::string& shape, std::int32_t vocab) {
 std::pair<Sizes, Sizes> sizes(const std::string& name) {
     if (const auto found = testing::shape_pairings().find(name); found != testing::shape_pairings().end()) {
         const testing::ShapePairing& pair = found->second;
-        return {sizes_of(pair.target, 0), sizes_of(pair.draft, pair.draft_vocab)};
+        return {sizes_of(pair.target, 0), pair.draft.empty() ? Sizes{} : sizes_of(pair.draft, pair.draft_vocab)};
     }
     const testing::Pairing& pair = pairings().at(name);
     return {{parameters(pair.target, false), cached(pair.target)},
@@ -330,26 +330,32 @@ TEST(Pairings, AreSoundAndSayWhatTheyTake) {
         request.need_files = false;
         const core::Config config = core::load_config(request);
         EXPECT_FALSE(config.target_model.empty());
-        EXPECT_FALSE(config.draft_model.empty());
+        const bool draft_named = !any_family || !testing::shape_pairings().at(name).draft.empty();
+        EXPECT_EQ(config.draft_model.empty(), !draft_named);
+        EXPECT_FALSE(config.draft_auto);
         // Models of the hub have a template of their own.
         EXPECT_EQ(config.chat_style == "auto", any_family) << "a ready pairing knows its models' format";
         const std::string text = read(entry.path());
         EXPECT_THAT(text, AllOf(HasSubstr("# Files:"), HasSubstr("# Memory:"), HasSubstr("# Draft length:")));
         std::smatch found;
         const std::regex memory(
-            "weights ([0-9.]+) GiB and ([0-9.]+) GiB, cache ([0-9.]+) GiB[^:]*: about ([0-9.]+) GiB");
+            "weights ([0-9.]+) GiB(?: and ([0-9.]+) GiB)?, cache ([0-9.]+) GiB[^:]*: about ([0-9.]+) GiB");
         const std::string line = std::regex_replace(text, std::regex("\n# +"), " ");
         ASSERT_TRUE(std::regex_search(line, found, memory)) << "no line on memory";
         const auto [target, draft] = sizes(name);
         const double cache = (target.cached + draft.cached) * config.target_context / kGib;
         EXPECT_NEAR(std::stod(found[3]), cache, 0.06);
-        const auto bits = [](const fs::path& file) {
-            return lower(file.string()).find("q8_0") != std::string::npos ? 8.5 : 4.85;  // of Q4_K_M, on average
+        const auto bits = [](const fs::path& path) {
+            const std::string file = lower(path.string());
+            if (file.find("mxfp4") != std::string::npos) return 4.63;    // with the rest in Q8_0
+            return file.find("q8_0") != std::string::npos ? 8.5 : 4.85;  // of Q4_K_M, on average
         };
         EXPECT_NEAR(std::stod(found[1]), target.parameters * bits(config.target_model) / 8 / kGib,
                     0.04 * std::stod(found[1]));
-        EXPECT_NEAR(std::stod(found[2]), draft.parameters * bits(config.draft_model) / 8 / kGib, 0.12);
-        const double all = std::stod(found[1]) + std::stod(found[2]) + std::stod(found[3]);
+        EXPECT_EQ(found[2].matched, draft_named);
+        const double weights_of_draft = found[2].matched ? std::stod(found[2]) : 0.0;
+        EXPECT_NEAR(weights_of_draft, draft.parameters * bits(config.draft_model) / 8 / kGib, 0.12);
+        const double all = std::stod(found[1]) + weights_of_draft + std::stod(found[3]);
         EXPECT_NEAR(std::stod(found[4]), all, 0.7);
     }
     EXPECT_EQ(seen, pairings().size() + testing::shape_pairings().size());

@@ -40,7 +40,7 @@ inline const std::map<std::string, Pairing>& pairings() {
     return table;
 }
 
-// Those whose models are published shapes of any family, by the name of the file.
+// Those whose models are published shapes of any family, by the name of the file. An empty draft: n-gram lookup alone.
 struct ShapePairing {
     std::string target, draft;
     std::int32_t draft_vocab = 0;  // rows of the draft, where it has been given another vocabulary; 0: the shape's
@@ -60,6 +60,11 @@ inline const std::map<std::string, ShapePairing>& shape_pairings() {
         {"phi-3-medium.toml", {"phi-3-medium", "phi-3-mini"}},
         {"glm-4-32b.toml", {"glm-4-32b", "glm-4-9b"}},
         {"granite-3.3-8b.toml", {"granite-3.3-8b", "granite-3.3-2b"}},
+        {"gemma-4-31b.toml", {"gemma-4-31b", "gemma-4-e2b"}},
+        {"gpt-oss-20b.toml", {"gpt-oss-20b", ""}},
+        {"mixtral-8x7b.toml", {"mixtral-8x7b", ""}},
+        {"smollm3-3b.toml", {"smollm3-3b", ""}},
+        {"glm-4.5-air.toml", {"glm-4.5-air", ""}},
     };
     return table;
 }

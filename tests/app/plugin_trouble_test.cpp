@@ -110,6 +110,32 @@ TEST_F(PluginTrouble, ACrashIsNamedListedAndFreed) {
     EXPECT_EQ(complete(with_trouble("none")).status, 0);
 }
 
+// The key of the configuration: the same text, and what is bad ends the answer and not the program.
+TEST_F(PluginTrouble, AnIsolatedPluginCostsItsOwnProcess) {
+    const auto apart = [&](const std::string& deed, std::vector<std::string> more = {}) {
+        std::vector<std::string> arguments = with_trouble(deed, 9);
+        arguments.insert(arguments.end(),
+                         {"--set", "plugin.trouble.isolated=true", "--set", "plugin.trouble.deadline_ms=300"});
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return complete(arguments);
+    };
+    const Outcome sound = complete(with_trouble("none", 9));
+    EXPECT_EQ(apart("none").out, sound.out);
+    EXPECT_EQ(apart("none", {"--set", "speculation.mode=off"}).out, sound.out);
+    const std::pair<const char*, const char*> troubles[] = {
+        {"segfault", "it crashed in process(): Segmentation fault"},
+        {"hang", "process() did not return within 300 ms"},
+        {"leak", "it used up the 1024 MiB of memory that it may have, in process(): std::bad_alloc"}};
+    for (const auto& [deed, why] : troubles) {
+        const Outcome failed = apart(deed);
+        EXPECT_EQ(failed.status, 1) << deed;
+        EXPECT_THAT(failed.error, HasSubstr("foresay: sampler 'trouble' failed: " + std::string(why)));
+        EXPECT_THAT(sound.out, StartsWith(failed.out)) << "what was said before stays";
+    }
+    EXPECT_EQ(apart("segfault", {"--set", "plugin.trouble.on_error=skip"}).out, sound.out);
+    EXPECT_THAT(run(call({"plugin", "list"})).out, Not(HasSubstr("barred"))) << "a crash there bars nothing";
+}
+
 TEST_F(PluginTrouble, ASessionGoesOnWithoutTheBarredPlugin) {
     const Outcome crashed =
         chat("x = 1\n/plugin load " + kTrouble + " deed=abort\ny = 2\nz = 3\n", {"--session", "work"});
@@ -361,6 +387,26 @@ TEST_F(TroubleAtATerminal, APluginThatWasBuiltAgainIsLoadedBeforeTheNextEntry) {
     type("/retry Enter");
     wait_for_answers(4);
     EXPECT_THAT(screen(), Not(ContainsRegex("Built again(.|\n)*Built again")));
+}
+
+TEST_F(TroubleAtATerminal, ReloadRunsTheCodeThatTheFileHasNow) {
+    const std::string library = write_scratch("again.so", "");
+    fs::copy_file(kTrouble, library, fs::copy_options::overwrite_existing);
+    start("-n 4", "", kWide);
+    wait_for("lists the commands");
+    type("'/plugin load " + library + "' Enter");
+    wait_for("1   trouble");
+    type("'x = 1' Enter");
+    wait_for_answers(1);
+    fs::copy_file(kBad + "/trouble_again.so", library, fs::copy_options::overwrite_existing);
+    type("/retry Enter");
+    wait_for_answers(2);
+    type("'/plugin reload nothing' Enter");
+    wait_for("no plugin nothing is loaded; /plugin lists them");
+    EXPECT_THAT(screen(), Not(HasSubstr("the new code"))) << "nothing is loaded unasked";
+    type("'/plugin reload trouble' Enter");
+    type("/retry Enter");
+    wait_for("sampler 'trouble' failed: this is the new code");
 }
 
 }  // namespace

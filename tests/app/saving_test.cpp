@@ -80,6 +80,47 @@ TEST(Save, BringsItsOwnCopyUpToDate) {
     EXPECT_EQ(shown("copy2"), shown("own"));
 }
 
+// --pages keeps keys and values, too, and the session says so when it is continued; a broken file costs only time.
+TEST(Save, KeepsThePagesWhereAsked) {
+    const Outcome saved = chat("one = 1\n/save --pages paged\n/save --pages a b\n");
+    EXPECT_THAT(saved.out + saved.error, AllOf(HasSubstr("The keys and values of"), HasSubstr("paged.session.pages"),
+                                               HasSubstr("a session's name has no blanks")));
+    const fs::path pages = session_file("paged").string() + ".pages";
+    ASSERT_TRUE(fs::exists(pages));
+    const Outcome resumed = chat("two = 2\n/stats\n", {"--session", "paged"});
+    EXPECT_THAT(resumed.out + resumed.error, AllOf(HasSubstr("tokens came back from " + pages.string()),
+                                                   HasSubstr("tokens came back from files, of 0")));
+    const std::string answers = shown("paged");
+    const std::string bytes = bytes_of(pages);
+    std::ofstream(pages, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+    const Outcome broken = chat("/undo\ntwo = 2\n", {"--session", "paged"});
+    EXPECT_EQ(broken.status, 0);
+    EXPECT_THAT(broken.out + broken.error,
+                HasSubstr("the pages in " + pages.string() + " are not used: it was cut off"));
+    EXPECT_EQ(shown("paged"), answers);
+    EXPECT_EQ(run({"session", "delete", "paged"}).status, 0);
+    EXPECT_FALSE(fs::exists(pages));
+}
+
+// A session keeps the format of its cache, and says so when it is continued with another.
+TEST(Save, KeepsThePagesOfACacheWithFewerBits) {
+    const auto pages = [](const std::string& name) { return session_file(name).string() + ".pages"; };
+    EXPECT_EQ(chat("one = 1\n/save --pages low\n", {"--kv-cache", "k=q6,v=q4"}).status, 0);
+    ASSERT_TRUE(fs::exists(pages("low")));
+    const Outcome resumed = chat("two = 2\n", {"--session", "low"});
+    EXPECT_THAT(resumed.out + resumed.error, HasSubstr("tokens came back from " + pages("low")));
+    const Outcome other = chat("three = 3\n", {"--session", "low", "--kv-cache", "f16"});
+    EXPECT_EQ(other.status, 0);
+    EXPECT_THAT(other.out + other.error, HasSubstr("the pages in " + pages("low") +
+                                                   " are not used: it belongs to another model, device, format or "));
+    // A page of float16 would be more than three times as large.
+    const Outcome set = chat("one = 1\n/set runtime.kv_cache q4\ntwo = 2\n/save --pages set\n");
+    EXPECT_EQ(set.status, 0) << set.error;
+    EXPECT_THAT(set.out + set.error, HasSubstr("runtime.kv_cache = \"q4\""));
+    EXPECT_EQ(chat("one = 1\n/save --pages half\n").status, 0);
+    EXPECT_LT(3 * fs::file_size(pages("set")), fs::file_size(pages("half")));
+}
+
 TEST(Save, NeverReplacesWhatIsNoSession) {
     const std::string notes = write_scratch("notes.txt", "dear diary\n");
     const Outcome outcome = chat("x = 1\n/save! " + notes + "\n/save! /dev/null\n/save! /tmp\n");

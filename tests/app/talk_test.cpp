@@ -265,14 +265,42 @@ TEST(Talk, APluginOfOnesOwnIsBuiltByOneLineAndLoadedByItsFile) {
         << "what floor drops is far below the others";
 }
 
-// The first fenced block of docs/plugins.md in language `language`.
-std::string block_of_plugins_page(const std::string& language) {
+// The fenced blocks of docs/plugins.md in language `language`.
+std::vector<std::string> blocks_of_plugins_page(const std::string& language) {
     std::ifstream page(source("docs/plugins.md"));
-    std::string line, text;
-    while (std::getline(page, line) && line != "```" + language) {
+    std::vector<std::string> blocks;
+    for (std::string line; std::getline(page, line);) {
+        if (line != "```" + language) continue;
+        for (blocks.emplace_back(); std::getline(page, line) && line != "```";) blocks.back() += line + "\n";
     }
-    while (std::getline(page, line) && line != "```") text += line + "\n";
-    return text;
+    return blocks;
+}
+std::string block_of_plugins_page(const std::string& language) { return blocks_of_plugins_page(language).at(0); }
+
+TEST(Talk, TheConfigurationsOfThePluginsPageDoAsItSays) {
+    const std::vector<std::string> blocks = blocks_of_plugins_page("toml");
+    ASSERT_EQ(blocks.size(), 3u);
+    const auto complete_with = [&](const std::string& toml, const std::vector<std::string>& settings) {
+        const std::string file =
+            write_scratch("page.toml", "extends = \"" + source("configs/python-coder.toml") + "\"\n" + toml);
+        std::vector<std::string> arguments = {"complete", file, "-p", "def area(radius):\n", "-n", "24"};
+        for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+        const Outcome outcome = run(arguments);
+        EXPECT_EQ(outcome.status, 0) << toml << outcome.error;
+        EXPECT_EQ(outcome.error, "") << toml;
+        return outcome.out;
+    };
+    // Two stages of one sampler: the one with the other name has its own parameters, by which the likeliest is left.
+    ASSERT_THAT(blocks[0], HasSubstr("sampler = \"top_k\""));
+    const std::string greedy = complete_with("", {"sampling.temperature.value=0", "sampling.chain=[\"temperature\"]"});
+    EXPECT_NE(complete_with(blocks[0], {}), greedy);
+    EXPECT_EQ(complete_with(blocks[0], {"plugin.late_top_k.options.k=1"}), greedy);
+    // Programs in fences, and a budget for thinking.
+    ASSERT_THAT(blocks[1], HasSubstr("\"budget\", \"indent\""));
+    complete_with(blocks[1], {});
+    // A process of its own leaves the text as it is.
+    ASSERT_THAT(blocks[2], HasSubstr("isolated = true"));
+    EXPECT_EQ(complete_with(blocks[2], {}), complete_with(blocks[2], {"plugin.wordlist.isolated=false"}));
 }
 
 // The first plugin, made and tried with the page's own words.

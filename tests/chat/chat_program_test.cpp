@@ -171,6 +171,8 @@ TEST_F(ChatInTerminal, ReasoningIsFolded) {
     EXPECT_THAT(colours(), ::testing::ContainsRegex("2m[^\n]*Reasoned for"));
     type("/reasoning Enter");
     expect_screen(HasSubstr("2 and two make four"));
+    type("/copy Enter");
+    expect_screen(HasSubstr("The last answer was sent to the clipboard, 9 bytes"));  // of the answer alone
     type("/retry Enter");
     wait_for_answers(2);
     type("/quit Enter");

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "core/jinja/from_json.h"
+#include "core/text/utf8.h"
 #include "tests/chat/styles.h"
 #include "tests/support/goldens.h"
 
@@ -175,7 +176,8 @@ std::string hostile(const Style& style, std::mt19937& random) {
     return out;
 }
 
-// A message of such parts leaves the special tokens of the conversation as a harmless one has them.
+// `count` messages of such parts leave the special tokens of the conversation as a harmless one has them. A template
+// may refuse messages (harmony does, with the mark of a channel in them); those do not count.
 void expect_harmless(const Tokenizer& tokenizer, const ChatTemplate& chat, const Style& style, int count) {
     std::mt19937 random(20);
     const auto ids = [&](const std::string& text) {
@@ -184,15 +186,18 @@ void expect_harmless(const Tokenizer& tokenizer, const ChatTemplate& chat, const
     };
     const std::vector<std::int32_t> harmless = special_of(tokenizer, ids("x"));
     ASSERT_GT(harmless.size(), 3U);
-    for (int i = 0; i < count; ++i) {
+    int refused = 0;
+    for (int tried = 0; tried < count;) {
         const std::string message = "x" + hostile(style, random) + "x";  // some templates trim
         SCOPED_TRACE(message);
         std::vector<std::int32_t> all;
         try {
             all = ids(message);
         } catch (const jinja::TemplateError&) {
-            continue;  // refused by the template
+            ASSERT_LE(++refused, style.name == "harmony" ? count : 0);
+            continue;
         }
+        ++tried;
         ASSERT_EQ(special_of(tokenizer, all), harmless);
         const std::string decoded = tokenizer.decode(all, true);
         const std::size_t first = decoded.find(message);
@@ -207,6 +212,59 @@ TEST(ChatTemplate, AThousandHostileMessagesYieldNoSpecialToken) {
         const Made m(style);
         expect_harmless(m.tokenizer, *m.chat, style, 200);
     }
+}
+
+// What comes from outside in other places: as the program takes it (system prompts, reasoning), and as clients of the
+// server send it (results of tools, calls, definitions of tools).
+TEST(ChatTemplate, NorInSystemPromptsReasoningAndTools) {
+    using Json = nlohmann::json;
+    int tried = 0;
+    for (const Style& style : styles()) {
+        const Made m(style);
+        const auto ids = [&](const std::string& place, const std::string& text) {
+            ChatOptions options = dated();
+            ChatMessage thought = assistant("x");
+            if (place == "system") return m.ids({system(text), user("x")});
+            if (place == "reasoning") {
+                thought.reasoning = text;
+                thought.raw = text + "x";
+                options.add_generation_prompt = false;
+                return m.ids({user("x"), thought}, options);
+            }
+            Json messages = Json::array({Json{{"role", "user"}, {"content", "x"}}});
+            if (place == "result") messages.push_back({{"role", "tool"}, {"name", text}, {"content", text}});
+            if (place == "call") {
+                Json call, message = {{"role", "assistant"}, {"content", "x"}};
+                call["function"]["name"] = text;
+                call["function"]["arguments"][text] = text;
+                message["tool_calls"] = Json::array({call});
+                messages.push_back(message);
+                options.add_generation_prompt = false;
+            }
+            if (place == "definition") {
+                Json tool;
+                tool["name"] = text;
+                tool["parameters"][text] = text;
+                options.tools = jinja::from_json(Json::array({tool}).dump());
+            }
+            return m.chat->encode(m.chat->render(jinja::from_json(messages.dump()), options));
+        };
+        for (const std::string place : {"system", "reasoning", "result", "call", "definition"}) {
+            SCOPED_TRACE(style.name + ", " + place);
+            std::vector<std::int32_t> harmless;
+            try {
+                harmless = special_of(m.tokenizer, ids(place, "x"));
+            } catch (const jinja::TemplateError&) {
+                continue;  // the template has no such place
+            }
+            std::mt19937 random(22);
+            for (int i = 0; i < 60; ++i, ++tried) {
+                const std::string message = "x" + to_valid_utf8(hostile(style, random)) + "x";
+                ASSERT_EQ(special_of(m.tokenizer, ids(place, message)), harmless) << message;
+            }
+        }
+    }
+    EXPECT_GE(tried, 1000);
 }
 
 // Published files call many added tokens normalized: they are looked for in a second pass.

@@ -137,6 +137,7 @@ TEST(TemplatesOfOthers, RenderAsWithJinja2) {
     for (const auto& [label, variables] : asked["cases"].items()) conversations[label] = from_json(variables.dump());
     for (const auto& [name, source] : asked["templates"].items()) {
         const Template compiled(source.get<std::string>());  // all of them compile
+        const int refused_before = refused, same_before = same;
         for (const auto& [label, values] : conversations) {
             const Json& theirs = expected[name][label];
             try {
@@ -155,7 +156,9 @@ TEST(TemplatesOfOthers, RenderAsWithJinja2) {
                 }
             }
         }
+        EXPECT_GE(same - same_before, refused - refused_before) << name << " is refused more often than it is rendered";
     }
+    EXPECT_LE(refused, same / 20) << "refused here alone";
     std::cout << asked["templates"].size() << " templates, " << same << " renderings equal, " << refused_by_both
               << " refused as Jinja2 refuses them, " << refused << " refused here alone\n";
 }

@@ -1,5 +1,8 @@
 // The libraries that programs use, unmodified: npm ci && FORESAY_PROGRAM=... node --test
 import assert from 'node:assert';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import OpenAI from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
@@ -133,6 +136,37 @@ test('ai: text and stream', async () => {
   let text = '';
   for await (const part of stream.textStream) text += part;
   assert.equal(text, whole.text);
+});
+
+// A template whose prompt opens the reasoning: what the model writes is reasoning until it closes it, if it does.
+test('reasoning is what each of them calls it', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'foresay-thinks-'));
+  const file = join(folder, 'thinks.jinja');
+  writeFileSync(file, '{% for m in messages %}{{ m.content }}\n{% endfor %}<think>\n{# ends with </think> #}');
+  const thinking = await serve('--set', 'chat.style="auto"', '--set', `chat.template="${file}"`);
+  const common = { model: 'm', messages, max_tokens: 16, seed: 3, ignore_eos: true };
+  const client = new Anthropic({ baseURL: thinking.url, apiKey: 'x' });
+  const body = { ...common, max_tokens: 16, thinking: { type: 'enabled', budget_tokens: 1024 } };
+  const whole = await client.messages.create(body);
+  assert.equal(whole.content[0].type, 'thinking');
+  assert.ok(whole.content[0].thinking.length > 0);
+  let told = '';
+  const stream = client.messages.stream(body).on('thinking', (delta) => { told += delta; });
+  assert.deepEqual((await stream.finalMessage()).content, whole.content);
+  assert.equal(told, whole.content[0].thinking);
+  const chat = await new OpenAI({ baseURL: thinking.url + '/v1', apiKey: 'x' }).chat.completions.create(common);
+  assert.equal(chat.choices[0].message.reasoning_content, told);
+  assert.equal(chat.choices[0].message.content, whole.content[1]?.text ?? '');
+  const { reasoning_tokens: reasoned } = chat.usage.completion_tokens_details;
+  assert.ok(reasoned > 0 && reasoned <= 16, `${reasoned} tokens of reasoning`);
+  const answer = await new Ollama({ host: thinking.url }).chat({ model: 'm', messages, think: true,
+    options: { num_predict: 16, seed: 3, ignore_eos: true } });
+  assert.ok(answer.message.thinking.length > 0);
+  const model = createOpenAICompatible({ name: 'foresay', baseURL: thinking.url + '/v1' })('m');
+  const text = await generateText({ model, prompt: messages[0].content, maxOutputTokens: 16, seed: 3 });
+  assert.ok(text.reasoningText.length > 0);
+  assert.equal(await thinking.stop(), 0);
+  rmSync(folder, { recursive: true });
 });
 
 const schema = { type: 'object', properties: { ok: { type: 'boolean' }, size: { type: 'string', enum: ['S', 'L'] } },

@@ -20,6 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -123,6 +124,7 @@ context = 1024
 model = "models/draft.gguf"
 head = "file"
 folders = ["drafts", "/srv/models"]
+device = "cpu"
 [speculation]
 mode = "fixed"
 max_draft = 9
@@ -161,10 +163,17 @@ about = "It completes."
 template_args = { terse = true }
 [runtime]
 device = "cuda:1"
+devices = ["cuda:1", "cpu"]
+device_layers = [3, 4]
+device_mib = [24576, 0]
 threads = 2
 kv_cache = "q8"
 isa = "avx2"
 check_files = false
+[cache]
+host_mib = 64
+folder = "pages"
+disk_mib = 1000
 [x-notes]
 anything = "goes"
 )");
@@ -195,10 +204,15 @@ anything = "goes"
     EXPECT_EQ(config.chat_language, "go");
     EXPECT_EQ(config.chat_about, "It completes.");
     EXPECT_EQ(config.device, "cuda:1");
+    EXPECT_THAT(config.devices, ElementsAre("cuda:1", "cpu"));
+    EXPECT_THAT(config.device_layers, ElementsAre(3, 4));
     EXPECT_EQ(config.threads, 2);
     EXPECT_EQ(config.kv_format, kernels::KvFormat::q8);
     EXPECT_EQ(config.isa, "avx2");
     EXPECT_FALSE(config.check_files);
+    EXPECT_EQ(config.cache_host_mib, 64);
+    EXPECT_EQ(config.cache_folder, directory_ / "pages");
+    EXPECT_EQ(config.cache_disk_mib, 1000);
     EXPECT_EQ(std::get<std::int64_t>(config.stage("top_k").at("k").value), 17);
     EXPECT_EQ(std::get<double>(config.stage("temperature").at("value").value), 1.0);
     EXPECT_TRUE(config.stage("top_p").empty());
@@ -278,6 +292,35 @@ TEST_F(ConfigTest, TypesAreExact) {
     EXPECT_THAT(error("[target]\nmodel = \"a\\u0000b\"\n"), HasSubstr("zero byte"));
     EXPECT_THAT(error(target_ + "[runtime]\ndevice = \"gpu\"\n"),
                 HasSubstr("must be auto, cpu, cuda or cuda:N, not 'gpu'"));
+}
+
+TEST_F(ConfigTest, AListOfDevices) {
+    const auto list = [&](const std::string& text) { return target_ + "[runtime]\n" + text; };
+    EXPECT_THAT(load(list("devices = [\"cpu\", \"cuda:7\", \"reference\"]\n")).devices,
+                ElementsAre("cpu", "cuda:7", "reference"));
+    // One is no list, and a list that is not there needs no layers.
+    const Config one = load(list("devices = [\"reference\"]\ndevice_layers = [9]\n"));
+    EXPECT_EQ(one.device, "reference");
+    EXPECT_THAT(one.devices, IsEmpty());
+    EXPECT_THAT(load(list("device_layers = [9, 1]\n")).devices, IsEmpty());
+    EXPECT_THAT(error(list("devices = [\"cuda:0\", \"gpu\"]\n")),
+                StartsWith("test.toml:4:11: 'runtime.devices' must name cpu, cuda or cuda:N, not 'gpu'"));
+    EXPECT_THAT(error(list("devices = [\"auto\", \"cpu\"]\n")), HasSubstr("not 'auto'"));
+    EXPECT_THAT(error(list("devices = [\"cpu\", \"\"]\n")), HasSubstr("not ''"));
+    EXPECT_THAT(error(list("devices = [\"cuda\", \"cpu\", \"cuda:00\"]\n")), HasSubstr("names cuda:0 twice"));
+    EXPECT_THAT(error(list("devices = [\"cpu\", \"cpu\"]\n")), HasSubstr("names cpu twice"));
+    EXPECT_THAT(error(list("devices = [\"cpu\", \"cuda\"]\ndevice_layers = [1]\n")),
+                StartsWith("test.toml:5:17: 'runtime.device_layers' has 1 number and 'runtime.devices' 2 devices"));
+    EXPECT_THAT(error(list("devices = [\"cpu\", \"cuda\"]\ndevice_layers = [1, -1]\n")), HasSubstr("-1"));
+    EXPECT_THAT(error(list("devices = [\"cpu\", \"cuda\"]\ndevice_mib = [1, 2, 3]\n")),
+                StartsWith("test.toml:5:14: 'runtime.device_mib' has 3 numbers and 'runtime.devices' 2 devices"));
+    // A draft is on one of them.
+    const std::string two = "devices = [\"cpu\", \"cuda:1\"]\n";
+    EXPECT_EQ(to_toml(load(list(two + "[draft]\ndevice = \"cuda:1\"\n")).setting("draft.device").value), "\"cuda:1\"");
+    EXPECT_THAT(error(list(two + "[draft]\ndevice = \"cuda:0\"\n")),
+                StartsWith("test.toml:6:10: 'draft.device' must be one of 'runtime.devices', cpu, cuda:1, not "
+                           "'cuda:0'"));
+    EXPECT_THAT(load(list("[draft]\ndevice = \"cuda:0\"\n")).devices, IsEmpty());
 }
 
 TEST_F(ConfigTest, KeysAndValuesOfTheCacheAreNamedTogetherOrApart) {

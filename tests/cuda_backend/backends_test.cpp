@@ -1,8 +1,11 @@
 // Several CUDA backends in one process, on one device and on two, used from any thread.
 
+#include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "tests/cuda_backend/device_runs.h"
+#include "tests/kernels/law_case.h"
 
 namespace foresay::test {
 namespace {
@@ -31,6 +34,69 @@ int current() {
     int device = -1;
     EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
     return device;
+}
+
+// Layers whose matrices have several K-quants are one launch, too (linear_sequence.cpp): with the bits of ops that run
+// one after the other, and of rows alone.
+TEST(Backends, cuda_MixesOfTypesAreOneLaunch) {
+    SKIP_WITHOUT_CUDA();
+    struct Mix {
+        QuantType most, more;
+        std::uint32_t layers;
+        bool post_norms;
+    };
+    for (const Mix& mix :
+         {Mix{QuantType::q4_k, QuantType::q6_k, 0b100101, false}, Mix{QuantType::q5_k, QuantType::q6_k, 0b010010, true},
+          Mix{QuantType::q4_k, QuantType::q5_k, 0b111011, false}}) {
+        SCOPED_TRACE(std::string(info(mix.most).name) + " and " + std::string(info(mix.more).name));
+        TinyConfig config = fused_config();
+        config.linear(mix.most);
+        config.shape.vocab = 53;
+        config.more = mix.more;
+        config.more_layers = mix.layers;
+        config.post_norms = mix.post_norms;
+        const TinyModel model(config);
+        const auto tokens = random_tokens(5, 32, config.shape.vocab);
+        const auto rows_of = [&](Ops& ops, std::size_t width) {
+            TinyRun run(model, ops, 1, 16);
+            Sequence sequence{{0}};
+            return feed(run, sequence, tokens, {width});
+        };
+        const auto alone = rows_of(cuda_ops(), 1), expected = rows_of(reference_ops(), 16);
+        for (std::size_t t = 0; t < alone.size(); ++t) {
+            double error = 0.0, size = 0.0;
+            for (std::size_t i = 0; i < alone[t].logits.size(); ++i) {
+                error += std::pow(static_cast<double>(alone[t].logits[i]) - expected[t].logits[i], 2);
+                size += std::pow(static_cast<double>(expected[t].logits[i]), 2);
+            }
+            EXPECT_LE(error, 1e-5 * size) << "row " << t;
+        }
+        for (const std::size_t width : {3, 8, 16}) {
+            ASSERT_NO_FATAL_FAILURE(expect_same_bits(alone, rows_of(cuda_ops(), width)));
+        }
+        // Each half of a layer by itself.
+        TinyRun run(model, cuda_ops(), 1, 16);
+        const std::vector<std::int32_t> pages = {0};
+        for (std::int32_t first = 0; first < 32; first += 16) {
+            std::vector<Row> rows;
+            for (std::int32_t t = first; t < first + 16; ++t) {
+                rows.push_back({TokenRef::id(tokens[static_cast<std::size_t>(t)]), t});
+            }
+            const SequenceView view = {pages, first};
+            run.begin({RowClass::decode, false, rows, {&view, 1}, {}});
+            run.embed();
+            for (std::int32_t layer = 0; layer < config.shape.layers; ++layer) {
+                run.attention(layer);
+                run.residual(0);
+                run.mlp(layer);
+                run.residual(0);
+            }
+            for (std::int32_t t = 0; t < 16; ++t) {
+                const auto &found = run.residual(t), &whole = alone[static_cast<std::size_t>(first + t)].residual;
+                ASSERT_EQ(std::memcmp(found.data(), whole.data(), whole.size() * sizeof(float)), 0) << first + t;
+            }
+        }
+    }
 }
 
 TEST(Backends, cuda_TwoOfOneDeviceInTwoThreads) {

@@ -1,11 +1,14 @@
 // The decode kernel fits the shared memory of every card that kernels are compiled for, with enough rows to verify a
-// draft.
+// draft. And that prompts can do without a library.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/prefill/cublaslt.h"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/cuda_info.h"
 #include "kernels/quant/mxfp4.h"
 
 namespace foresay::kernels::cuda {
@@ -87,6 +90,48 @@ TEST(GemvPlan, PackedRowsFitEveryCard) {
     std::vector<GemvOp> ops = layer(QuantType::packed);
     GemvPlan plan;
     EXPECT_FALSE(plan_gemv(QuantType::packed, scratch_of(90), 227 * 1024, 132, 1, ops, 9, plan)) << "a launch takes 8";
+}
+
+// K-quants of several types share a launch, whose ring has slots for the largest of them.
+TEST(GemvPlan, MixedLaunchesFitEveryCard) {
+    constexpr QuantType kMix[] = {kSmallestOfMix, kMiddleOfMix, kLargestOfMix};
+    for (const bool little : {false, true}) {
+        for (const int tiles : {1, 2}) {
+            for (const QuantType quant_type : kMix) {
+                EXPECT_TRUE(share_launch(quant_type, kLargestOfMix));
+                EXPECT_EQ(gemv_warps(quant_type), gemv_warps(kLargestOfMix));
+                EXPECT_EQ(block_format(quant_type).inputs, block_format(kLargestOfMix).inputs);
+                EXPECT_LE(block_format(quant_type).bytes, block_format(kLargestOfMix).bytes);
+                EXPECT_EQ(chunk_blocks(quant_type, tiles, little), chunk_blocks(kLargestOfMix, tiles, little));
+            }
+        }
+    }
+    for (const Card& card : kCards) {
+        for (int rows = 1; rows <= (card.architecture == 90 ? 16 : 8); ++rows) {
+            SCOPED_TRACE(testing::Message() << "sm_" << card.architecture << ", " << rows << " rows");
+            std::vector<GemvOp> ops;
+            for (const QuantType quant_type : kMix) {
+                for (GemvOp op : layer(quant_type)) {
+                    if (op.kind == OpKind::attend && quant_type != kLargestOfMix) continue;
+                    op.quant_type = quant_type;
+                    ops.push_back(op);
+                }
+            }
+            GemvPlan plan;
+            ASSERT_TRUE(plan_gemv(kLargestOfMix, scratch_of(card.architecture), card.shared_bytes, card.processors, 1,
+                                  ops, rows, plan));
+            EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
+            EXPECT_GE(plan.ring_slots, 2);
+        }
+    }
+}
+
+// Opened once in a process, so this asks first.
+TEST(Cublaslt, IsLeftAloneWhereTheEnvironmentSaysSo) {
+    setenv("FORESAY_NO_CUBLASLT", "1", 1);
+    EXPECT_EQ(cublaslt(), nullptr);
+    EXPECT_EQ(cublaslt_version(), 0u);
+    unsetenv("FORESAY_NO_CUBLASLT");
 }
 
 TEST(GemvPlan, SaysWhenThereIsNoRoom) {

@@ -28,8 +28,20 @@ for name in $names; do
   grep -q "^# TYPE ${name%_bucket} " "$folder/metrics" || { echo "no such metric: $name"; exit 1; }
 done
 
-# The program runs in a folder that has nothing else.
-sh "$deploy/image.sh" "$2" "$folder/root"
+# The image is for the portable program, which runs in a folder that has nothing else.
+portable=${FORESAY_PORTABLE:-$(dirname "$2")/../../portable/app/foresay}
+if sh "$deploy/image.sh" "$2" "$folder/root" 2> "$folder/refused"; then
+  portable=$2
+else
+  grep -q 'give the program of the preset portable' "$folder/refused"
+  [ ! -e "$folder/root" ]
+fi
+if [ ! -x "$portable" ]; then
+  echo "the image was not tried: the preset portable is not built"
+  echo done
+  exit 0
+fi
+sh "$deploy/image.sh" "$portable" "$folder/root"
 if chroot "$folder/root" /usr/bin/foresay --version 2> "$folder/refused"; then
   cp -r "$1/../../configs" "$1/../../models" "$folder/root"
   chroot "$folder/root" /usr/bin/foresay serve /configs/python-coder.toml --dry-run \

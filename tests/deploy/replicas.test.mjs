@@ -3,13 +3,16 @@
 import assert from 'node:assert';
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { after, before, test } from 'node:test';
 import { serve } from '../clients/server.mjs';
 
 const front = process.env.FORESAY_FRONT;
+const kPlaces = 2;  // texts that a replica generates at once
 const folder = mkdtempSync(join(tmpdir(), 'foresay-replicas-'));
 let replicas, balancer, url;
 
@@ -21,7 +24,7 @@ const freePort = () => new Promise((resolve) => {
 });
 
 before(async () => {
-  replicas = await Promise.all([serve(), serve()]);
+  replicas = await Promise.all([serve('--parallel', kPlaces), serve('--parallel', kPlaces)]);
   const port = await freePort();
   url = `http://127.0.0.1:${port}`;
   const name = { nginx: 'nginx.conf', haproxy: 'haproxy.cfg' }[front];
@@ -44,22 +47,57 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+// A session is told by a header, or, for HAProxy, which reads bodies, by OpenAI's field.
+const byField = (session) => front === 'haproxy' && session % 2 === 1;
 const body = (session, more = {}) => JSON.stringify({ messages: [{ role: 'user', content: `# ${session}\nx = ` }],
-  max_tokens: 24, seed: session, temperature: 0.9, ignore_eos: true, prompt_cache_key: `s${session}`, ...more });
-const ask = (base, session, more) => fetch(`${base}/v1/chat/completions`, { method: 'POST', body: body(session, more),
-  headers: { 'content-type': 'application/json', 'x-session-id': `s${session}` } });
+  max_tokens: 24, seed: session, temperature: 0.9, ignore_eos: true,
+  ...(byField(session) ? { prompt_cache_key: `s${session}` } : {}), ...more });
+const ask = (base, session, more, signal) => fetch(`${base}/v1/chat/completions`, { method: 'POST', signal,
+  body: body(session, more),
+  headers: { 'content-type': 'application/json', ...(byField(session) ? {} : { 'x-session-id': `s${session}` }) } });
 const textOf = async (response) => {
   assert.equal(response.status, 200, await response.clone().text());
   return (await response.json()).choices[0].message.content;
 };
-const generated = async (replica) => Number((await (await fetch(`${replica.url}/metrics`)).text())
-  .match(/foresay_requests_total\{[^}]*finish="length"[^}]*\} (\d+)/)?.[1] ?? 0);
+const metric = async (replica, pattern) => Number((await (await fetch(`${replica.url}/metrics`)).text())
+  .match(pattern)?.[1] ?? 0);
+const generated = (replica) => metric(replica, /foresay_requests_total\{[^}]*finish="length"[^}]*\} (\d+)/);
+const waiting = async () => (await Promise.all(replicas.map((replica) =>
+  metric(replica, /foresay_requests_waiting\{[^}]*\} (\d+)/)))).reduce((sum, one) => sum + one, 0);
 
-test('a stream arrives piece by piece', async () => {
-  const response = await ask(url, 1, { stream: true, max_tokens: 400 });
-  let pieces = 0;
-  for await (const piece of response.body) pieces += piece.length > 0 ? 1 : 0;
-  assert.ok(pieces > 4, `${pieces} pieces`);
+// All places are taken, so that a stream has its first event and no second one yet. Whether that event arrives before
+// the others are done.
+async function arrivesAtOnce(base) {
+  const controller = new AbortController();
+  const others = await Promise.all(replicas.flatMap((replica) => Array.from({ length: kPlaces }, (_, i) =>
+    ask(replica.url, 100 + i, { stream: true, max_tokens: 600 }, controller.signal))));
+  for (const other of others) await other.body.getReader().read();
+  const response = await ask(base, 1, { stream: true });
+  const reader = response.body.getReader();
+  const first = new TextDecoder().decode((await reader.read()).value);
+  const alone = await waiting() === 1;
+  controller.abort();
+  assert.match(first, /"role":"assistant"/);
+  let text = first;
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read())
+    text += new TextDecoder().decode(piece.value);
+  assert.match(text, /\[DONE\]/);
+  return alone;
+}
+
+test('the first piece of a stream arrives while there is no other', async (t) => {
+  assert.ok(await arrivesAtOnce(url), 'it arrives when the text has its place, and not before');
+  // After a proxy that keeps pieces back it would not.
+  const keeping = createHttpServer(async (request, response) => {
+    const headers = { 'content-type': 'application/json', 'x-session-id': request.headers['x-session-id'] ?? '' };
+    const answer = await fetch(url + request.url, { method: 'POST', headers, body: Readable.toWeb(request),
+      duplex: 'half' });
+    response.writeHead(answer.status, { 'content-type': 'text/event-stream' });
+    response.end(await answer.text());
+  });
+  await new Promise((resolve) => { keeping.listen(0, '127.0.0.1', resolve); });
+  t.after(() => keeping.close());
+  assert.ok(!await arrivesAtOnce(`http://127.0.0.1:${keeping.address().port}`), 'the check sees a proxy that buffers');
 });
 
 test('a session stays with one replica', async () => {

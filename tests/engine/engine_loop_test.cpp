@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -127,6 +128,22 @@ TEST(EngineLoop, CancelsAndPauses) {
     EXPECT_EQ(other->wait(), alone(1, 1, 24));
 }
 
+// The deadline of one that waits comes, although nothing runs that would wake the loop.
+TEST(EngineLoop, ADeadlineComesWhileAllArePaused) {
+    EngineLoop loop(engine(), {.sequences = 1});
+    const auto first = std::make_shared<Answer>();
+    const auto late = std::make_shared<Answer>();
+    const Ticket paused = loop.add(request(0, 1, 24), first);
+    loop.pause(paused);
+    BatchRequest hurried = request(1, 1, 24);
+    hurried.deadline = speculative::steady_now() + 20.0;
+    loop.add(std::move(hurried), late);
+    EXPECT_EQ(late->wait(), "");
+    EXPECT_EQ(late->finish(), FinishReason::deadline);
+    loop.resume(paused);
+    EXPECT_EQ(first->wait(), alone(0, 1, 24));
+}
+
 TEST(EngineLoop, RefusesAtOnce) {
     EngineLoop loop(engine());
     const auto answer = std::make_shared<Answer>();
@@ -171,6 +188,42 @@ TEST(EngineLoop, TakesAChainOfTheRequest) {
     std::string expected;
     for (int i = 0; i < 8; ++i) expected += engine().tokenizer().bytes(token);
     EXPECT_EQ(answer->wait(), expected);
+}
+
+// What one program has evaluated, the next one finds on the disk.
+TEST(EngineLoop, PagesOutlastTheProgramOnDisk) {
+    const std::filesystem::path folder = testing::scratch() / "pages of texts";
+    const Engine keeping = [&] {
+        const std::string text = "target.model = \"" + testing::source("models/python-coder/target-q4_k_m.gguf") +
+                                 "\"\ndraft.model = \"" + testing::source("models/python-coder/draft-q8_0.gguf") +
+                                 "\"\nspeculation.mode = \"fixed\"\n" +
+                                 "target.context = 256\nruntime.device = \"cpu\"\nruntime.threads = 1\n" +
+                                 "[cache]\nhost_mib = 1\nfolder = \"" + folder.string() + "\"\n";
+        return Engine::open(load_config(testing::write_scratch("keeping.toml", text)));
+    }();
+    std::string prompt;
+    for (int i = 0; i < 15; ++i) prompt += "def read_" + std::to_string(i) + "(path):\n    return path\n\n";
+    const auto answer_of = [&](speculative::BatchCounters* counters) {
+        EngineLoop loop(keeping, {.sequences = 2});
+        BatchRequest one = request(0, 3, 16);
+        one.input = keeping.tokenizer().encode(prompt);
+        EXPECT_GT(one.input.size(), 2u * kernels::kPagePositions);
+        const auto answer = std::make_shared<Answer>();
+        loop.add(std::move(one), answer);
+        std::string text = answer->wait();
+        loop.stop();
+        *counters = loop.status().counters;
+        return text;
+    };
+    speculative::BatchCounters first, second;
+    const std::string text = answer_of(&first);
+    EXPECT_EQ(answer_of(&second), text);
+    EXPECT_EQ(first.restored_tokens, 0);
+    EXPECT_EQ(first.draft_restored_tokens, 0);
+    EXPECT_GE(second.restored_tokens, 2 * kernels::kPagePositions);
+    EXPECT_GE(second.draft_restored_tokens, 2 * kernels::kPagePositions);
+    EXPECT_THAT(keeping.page_fingerprint(), HasSubstr("cpu"));
+    EXPECT_NE(keeping.draft_page_fingerprint(), keeping.page_fingerprint());
 }
 
 }  // namespace

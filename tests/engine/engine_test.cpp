@@ -15,6 +15,7 @@ namespace foresay::engine {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -205,6 +206,56 @@ TEST(Engine, ReloadsOnAnotherBackendAndBack) {
     EXPECT_EQ(engine.backend().substr(0, 9), "reference");
     engine.reload(pair(), [] {});
     EXPECT_EQ(generate(engine, core::SpeculationMode::off), expected);
+}
+
+// Two devices of the host have the layers, and the text is that of one; of two backends, another law.
+TEST(Engine, LayersOnSeveralDevices) {
+    const auto expected = generate(Engine::open(pair()), core::SpeculationMode::off);
+    core::Config two = pair();
+    two.devices = {"cpu", "cpu"};
+    const std::int32_t layers = Engine::open(pair()).target().config().shape.layers;
+    two.device_layers = {1, layers - 1};
+    Engine engine = Engine::open(two);
+    EXPECT_THAT(engine.backend(), StartsWith("layer 0 on cpu ("));
+    ASSERT_EQ(engine.placement().size(), 2u);
+    EXPECT_EQ(engine.placement()[1].first, 1);
+    EXPECT_EQ(engine.placement()[1].count, layers - 1);
+    EXPECT_EQ(generate(engine, core::SpeculationMode::off), expected);
+    EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
+    const std::string fingerprint = engine.page_fingerprint();
+    // Another cut is another backend, whose sessions and pages are its own.
+    core::Config other = two;
+    other.device_layers = {2, layers - 2};
+    EXPECT_TRUE(engine.needs_reload(other));
+    engine.reload(other, [] {});
+    EXPECT_NE(engine.page_fingerprint(), fingerprint);
+    EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
+    // All of it fits on the first, which is then the only one.
+    core::Config chosen = pair();
+    chosen.devices = {"cpu", "reference"};
+    engine.reload(chosen, [] {});
+    EXPECT_EQ(engine.placement()[0].count, layers);
+    EXPECT_EQ(engine.instruction_set(), Engine::open(pair()).instruction_set());
+    EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
+    chosen.device_layers = {1, layers};
+    EXPECT_THAT(failure([&] { engine.reload(chosen, [] {}); }), HasSubstr("choose numbers that add up"));
+    EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
+}
+
+// Before any weight is made: a model of a terabyte.
+TEST(Engine, DevicesWithoutRoomAreOneSentence) {
+    EngineOptions options;
+    options.weights = options.tokenizer = options.draft = false;
+    options.random_target = {.shape = "qwen3-235b-a22b", .quant_type = "f32"};
+    core::Config config = pair();
+    config.target_model.clear();
+    config.devices = {"cpu", "reference"};
+    EXPECT_THAT(failure([&] { Engine::open(config, options); }),
+                AllOf(HasSubstr(" GiB and working memory, and there are "), HasSubstr(" on cpu, "),
+                      HasSubstr(" on reference; use a smaller model")));
+    config.device_layers = {90, 4};
+    EXPECT_THAT(failure([&] { Engine::open(config, options); }),
+                AllOf(HasSubstr("90 layers of random qwen3-235b-a22b need "), HasSubstr(" on cpu, and ")));
 }
 
 TEST(EngineConfiguration, NamesTheDraftersAndAcceptsOlderNames) {

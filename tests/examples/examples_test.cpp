@@ -82,11 +82,19 @@ std::string safetensors(const std::string& name, int end = -1) {
     return folder.string();
 }
 
-// A configuration for embed.
+std::string models(const std::string& model, const std::string& draft_model) {
+    return "target.model = \"" + model + "\"\ndraft.model = \"" + draft_model + "\"\n";
+}
+
+// A configuration for embed, and one for batch.
 std::string configuration(const std::string& model, const std::string& draft_model) {
-    return write_scratch("embed.toml", "target.model = \"" + model + "\"\ndraft.model = \"" + draft_model +
-                                           "\"\nsampling.seed = 7\nsampling.chain = [\"top_k\", \"temperature\"]\n" +
+    return write_scratch("embed.toml", models(model, draft_model) +
+                                           "sampling.seed = 7\nsampling.chain = [\"top_k\", \"temperature\"]\n" +
                                            "sampling.temperature.value = 0.6\n");
+}
+std::string batch_configuration(const std::string& model, const std::string& draft_model) {
+    return write_scratch("batch.toml", models(model, draft_model) +
+                                           "sampling.seed = 1\nsampling.chain = [\"top_p\", \"temperature\"]\n");
 }
 
 const std::vector<std::string> kEmbed = {"-n",
@@ -135,8 +143,9 @@ TEST(Examples, EmbedPrintsWhatTheProgramPrints) {
 TEST(Examples, ReadSafetensors) {
     const std::string model = safetensors("model");
     EXPECT_EQ(example("embed", configuration(model, model) + " abc"), complete("abc", kEmbed, model));
-    EXPECT_EQ(example("batch", model + " " + model + " < " + write_scratch("prompts.txt", "abc\nx = 1\n")),
-              "### abc\n" + complete("abc", kBatch, model) + "\n### x = 1\n" + complete("x = 1", kBatch, model) + "\n");
+    EXPECT_EQ(
+        example("batch", batch_configuration(model, model) + " < " + write_scratch("prompts.txt", "abc\nx = 1\n")),
+        "### abc\n" + complete("abc", kBatch, model) + "\n### x = 1\n" + complete("x = 1", kBatch, model) + "\n");
     const std::string bound = example("custom_chain", model + " abc");
     EXPECT_GT(bound.size(), 20u) << bound;
     EXPECT_TRUE(std::all_of(bound.begin(), bound.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
@@ -175,9 +184,11 @@ TEST(Examples, BatchAnswersEachPromptAsIfItWereAlone) {
         input += prompt + "\n";
         expected += "### " + prompt + "\n" + complete(prompt, kBatch) + "\n";
     }
-    EXPECT_EQ(example("batch", target() + " " + draft() + " < " + write_scratch("prompts.txt", input)), expected);
+    const std::string file = write_scratch("prompts.txt", input);
+    EXPECT_EQ(example("batch", batch_configuration(target(), draft()) + " < " + file), expected);
     int status = 0;
-    example("batch", target() + " " + FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf" + " < /dev/null",
+    example("batch",
+            batch_configuration(target(), FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf") + " < " + file,
             &status);
     EXPECT_EQ(status, 1);
 }

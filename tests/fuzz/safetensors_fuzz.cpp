@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file, as the index of a sharded model, and as a config.json: read or Error, and everything
-// that was read can be used.
+// Any bytes as a safetensors file, as the index of a sharded model, and as a JSON document of settings: read or Error,
+// and everything that was read can be used. What families make of a config.json: families_fuzz.
 
 #include "core/weights/safetensors.h"
 

@@ -181,11 +181,68 @@ std::vector<std::int32_t> tokenize(const Vocabulary& vocabulary, std::string_vie
     return ids;
 }
 
+// Of the suite at 44401e0 (2026-08-22): the groups whose schemas are refused, by what they need.
+const std::set<std::string> kRefused = {
+    // keywords that docs/grammars.md does not list
+    "additionalProperties: additionalProperties with propertyNames",
+    "additionalProperties: dependentSchemas with additionalProperties",
+    "ref: ref creates new scope when adjacent to keywords",
+    // oneOf whose entries a value may satisfy at once
+    "oneOf: oneOf",
+    "oneOf: oneOf with base schema",
+    "oneOf: oneOf with boolean schemas, all true",
+    "oneOf: oneOf with boolean schemas, more than one true",
+    "oneOf: oneOf complex types",
+    "oneOf: oneOf with empty schema",
+    "oneOf: oneOf with required",
+    "oneOf: oneOf with missing optional property",
+    // properties of characters
+    "pattern: pattern with Unicode property escape requires unicode mode",
+    "patternProperties: patternProperties with Unicode property escape",
+    // other documents, or names that an $id makes
+    "anchor: Location-independent identifier with absolute URI",
+    "anchor: Location-independent identifier with base URI change in subschema",
+    "anchor: same $anchor with different base uri",
+    "defs: validate definition against metaschema",
+    "ref: remote ref, containing refs itself",
+    "ref: Recursive references between schemas",
+    "ref: refs with relative uris and defs",
+    "ref: relative refs with absolute uris and defs",
+    "ref: $id must be resolved against nearest parent, not just immediate parent",
+    "ref: order of evaluation: $id and $ref",
+    "ref: order of evaluation: $id and $ref on nested schema",
+    "ref: URN ref with nested pointer ref",
+    "ref: ref to if",
+    "ref: ref to then",
+    "ref: ref to else",
+    "ref: ref with absolute-path-reference",
+};
+constexpr std::size_t kJudged = 1013;  // tests of the other groups
+// Valid instances that are refused all the same: host names in encoded Unicode, which are left out because whether one
+// can still become valid is no matter of its next characters alone.
+const std::set<std::string> kLeftOut = {
+    "\"xn--9n2bp8q.xn--9t4b11yi5a\"",
+    "\"xn--zca29lwxobi7a\"",
+    "\"xn--qmbc\"",
+    "\"xn--ll-0ea\"",
+    "\"xn--wva3je\"",
+    "\"xn--4dbc5h\"",
+    "\"xn--4dbc8h\"",
+    "\"xn--k8j5u\"",
+    "\"xn--bck0j\"",
+    "\"xn--vek778f\"",
+    "\"xn--ngba1o\"",
+    "\"xn--0-gyc\"",
+    "\"xn--11b2ezcw70k\"",
+    "\"xn--11b2ezcs70k\"",
+    "\"xn--ngba5hb2804a\"",
+};
+
 TEST(JsonSchemaSuite, EveryGroupIsJudgedRightlyOrRefusedByName) {
     const char* folder = std::getenv("FORESAY_JSON_SCHEMA_SUITE");
     if (folder == nullptr) GTEST_SKIP() << "FORESAY_JSON_SCHEMA_SUITE names no folder";
     std::size_t groups = 0, tests = 0;
-    std::map<std::string, std::size_t> refused;
+    std::set<std::string> refused, left_out;
     for (const std::string name : {"additionalProperties",
                                    "allOf",
                                    "anchor",
@@ -242,26 +299,29 @@ TEST(JsonSchemaSuite, EveryGroupIsJudgedRightlyOrRefusedByName) {
                 why = error.what();
             }
             if (!grammar && why.find("no text is valid") == why.npos) {
-                ++refused[why];
-                std::printf("refused: %s\n         %s\n", what.c_str(), why.c_str());
+                refused.insert(what);
+                EXPECT_EQ(kRefused.count(what), 1u) << "newly refused: " << what << "\n" << why;
                 continue;
             }
             for (const JsonValue& test : group.find("tests")->items) {
                 ++tests;
                 const std::string text = text_of(*test.find("data"));
-                // Host names with encoded Unicode are never taken, valid or not.
-                if (what.find("punycode") != what.npos && test.find("valid")->truth) continue;
-                EXPECT_EQ(grammar && accepts(grammar, text), test.find("valid")->truth)
-                    << what << ": " << test.find("description")->text << "\n"
-                    << schema << "\n"
-                    << text;
+                const bool accepted = grammar && accepts(grammar, text);
+                if (!accepted && kLeftOut.count(text) != 0) {
+                    left_out.insert(text);
+                    continue;
+                }
+                EXPECT_EQ(accepted, test.find("valid")->truth) << what << ": " << test.find("description")->text << "\n"
+                                                               << schema << "\n"
+                                                               << text;
             }
         }
     }
-    std::size_t count = 0;
-    for (const auto& [why, n] : refused) count += n;
-    std::printf("%zu groups, %zu refused by name; %zu tests of the others\n", groups, count, tests);
-    EXPECT_GT(tests, 500u);
+    std::printf("%zu groups, %zu refused by name; %zu tests of the others, of which %zu valid texts are left out\n",
+                groups, refused.size(), tests, left_out.size());
+    EXPECT_EQ(refused, kRefused);
+    EXPECT_EQ(left_out, kLeftOut);
+    EXPECT_GE(tests, kJudged) << "a later suite may have more";
 }
 
 double percentile(std::vector<float>& values, double share) {
@@ -281,7 +341,7 @@ TEST(MaskBench, NoInvalidInstanceIsAccepted) {
     for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
     std::sort(files.begin(), files.end());
     std::map<std::string, std::size_t> refused;
-    std::vector<float> masks, ready;
+    std::vector<float> masks, ready, work;  // us, us, thousands of steps
     std::size_t schemas = 0, compiled = 0, valid = 0, valid_refused = 0, invalid = 0, invalid_accepted = 0, tokens = 0;
     double slowest_refusal = 0, accept_us = 0;
     std::size_t failed = 0;
@@ -305,6 +365,10 @@ TEST(MaskBench, NoInvalidInstanceIsAccepted) {
             continue;
         }
         ++compiled;
+        work.push_back(static_cast<float>(static_cast<double>(grammar->work()) / 1000));
+        if (grammar->work() > 1'000'000)
+            std::printf("%.1f million steps, %.0f ms: %s\n", work.back() / 1000, since(begin) / 1000,
+                        files[f].filename().c_str());
         Grammar::begin(grammar).mask(words);
         ready.push_back(static_cast<float>(since(begin)));
         if (ready.back() > 50'000)
@@ -372,6 +436,8 @@ TEST(MaskBench, NoInvalidInstanceIsAccepted) {
     std::printf("ready: mean %.2f ms, p50 %.2f, p99 %.2f, max %.1f; slowest refusal %.1f ms\n", mean(ready) / 1000,
                 percentile(ready, 0.5) / 1000, percentile(ready, 0.99) / 1000, percentile(ready, 1) / 1000,
                 slowest_refusal / 1000);
+    std::printf("work: mean %.0f thousand steps, p50 %.0f, p99 %.0f, max %.0f\n", mean(work), percentile(work, 0.5),
+                percentile(work, 0.99), percentile(work, 1));
     EXPECT_LE(valid_refused * 200, valid) << "more than 0.5 % of the valid instances were refused";
     EXPECT_GE(compiled * 10, schemas * 7) << "less than 70 % of the schemas compile";
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/app/program.h"
@@ -10,6 +11,7 @@ namespace foresay::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr const char* kSchema = R"({"type": "object", "additionalProperties": false, "required": ["name", "sizes"],
@@ -58,6 +60,72 @@ TEST(GrammarProgram, AGbnfFileAndTheEnd) {
     const std::string text = result.at("text");
     EXPECT_TRUE(text.starts_with("yes, ")) << text;
     EXPECT_TRUE(result.at("finish_reason") == "length" || text.ends_with("so")) << text;
+}
+
+// A limit, or the end of the context, that comes before the end of the grammar.
+TEST(GrammarProgram, AnAnswerThatEndsWithinTheGrammarIsSaid) {
+    const std::string file = write_scratch("long.gbnf", "root ::= [a-z]{400} \"!\"\n");
+    const auto cut = [&](std::vector<std::string> more) {
+        std::vector<std::string> arguments = {"complete", "-p", "x =", "--grammar", file};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run(arguments);
+    };
+    const Outcome limit = cut({"-n", "3", "--json"});
+    EXPECT_EQ(limit.status, 0);
+    EXPECT_EQ(json::parse(limit.out).at("unfinished"), "grammar");
+    EXPECT_EQ(limit.error,
+              "foresay: the answer ends before the grammar of sampler 'grammar' does: it has the 3 tokens "
+              "that it may have; -n allows more\n");
+    const Outcome context = cut({"-n", "0", "--context", "16"});
+    EXPECT_EQ(context.error,
+              "foresay: the answer ends before the grammar of sampler 'grammar' does: the context is "
+              "full; target.context makes it longer\n");
+    const Outcome whole =
+        complete_under("--grammar", write_scratch("short.gbnf", "root ::= \"a\" | \"aa\"\n"), {"--json"});
+    EXPECT_FALSE(json::parse(whole.out).contains("unfinished")) << whole.out;
+    EXPECT_EQ(whole.error, "");
+    const Outcome talk = chat("/set chat.max_tokens=3\n/grammar regex [a-z]{400}\nx =\n/grammar off\nx =\n");
+    EXPECT_THAT(talk.error, HasSubstr("it has the 3 tokens that it may have; /set chat.max_tokens allows more"));
+    EXPECT_EQ(talk.error.find("ends before"), talk.error.rfind("ends before")) << "once: " << talk.error;
+}
+
+// A path is relative to the file that states it, also where another one extends that, whatever lies there by that name.
+TEST(GrammarProgram, AConfigurationNamesAFile) {
+    for (const char* folder : {"base", "own"}) std::filesystem::create_directories(scratch() / folder);
+    write_scratch("base/form.gbnf", "root ::= \"base\"\n");
+    write_scratch("own/form.gbnf", "root ::= \"own\"\n");
+    const std::string base = write_scratch("base/base.toml",
+                                           "[sampling]\nchain = [\"grammar\", \"temperature\"]\n"
+                                           "[sampling.grammar]\nlanguage = \"gbnf\"\nfile = \"form.gbnf\"\n");
+    const std::string extends = "extends = \"../base/base.toml\"\n";
+    const auto complete_with = [](const std::string& config, std::vector<std::string> more = {}) {
+        std::vector<std::string> arguments = {"complete", config, "-p", "x"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run(arguments);
+    };
+    EXPECT_EQ(complete_with(base).out, "base");
+    EXPECT_EQ(complete_with(write_scratch("own/same.toml", extends)).out, "base");
+    EXPECT_EQ(
+        complete_with(write_scratch("own/other.toml", extends + "[sampling.grammar]\nfile = \"form.gbnf\"\n")).out,
+        "own");
+    // A sampler of another name has its options, and its path, in a [[plugin]].
+    const std::string named = write_scratch(
+        "own/named.toml",
+        "[sampling]\nchain = [\"form\", \"temperature\"]\n[[plugin]]\nname = \"form\"\nsampler = \"grammar\"\n"
+        "[plugin.options]\nlanguage = \"gbnf\"\nfile = \"form.gbnf\"\n");
+    EXPECT_EQ(complete_with(named).out, "own");
+    EXPECT_EQ(complete_with(write_scratch("base/far.toml", "extends = \"../own/named.toml\"\n")).out, "own");
+    // What an option or a command states takes its place.
+    EXPECT_EQ(complete_with(base, {"--grammar", write_scratch("a.gbnf", "root ::= \"a\"\n")}).out, "a");
+    EXPECT_THAT(run({"chat", "--lines", base}, "/grammar regex [0]{3}\nx =\n").out, HasSubstr("000"));
+    // What is wrong, with its place.
+    const std::string missing = write_scratch("own/missing.toml", extends + "[sampling.grammar]\nfile = \"no.gbnf\"\n");
+    EXPECT_THAT(complete_with(missing).error, HasSubstr("missing.toml:3:8: 'sampling.grammar.file': no file at " +
+                                                        (scratch() / "own/no.gbnf").string()));
+    EXPECT_THAT(complete_with(base, {"--set", "sampling.grammar.text='b'"}).error,
+                HasSubstr("grammar: 'text' and 'file' both state a grammar"));
+    write_scratch("base/form.gbnf", "root ::= \"a");
+    EXPECT_THAT(complete_with(base).error, AllOf(HasSubstr("base/form.gbnf: "), HasSubstr("not closed")));
 }
 
 TEST(GrammarProgram, WhatIsWrongIsSaid) {

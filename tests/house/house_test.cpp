@@ -91,6 +91,8 @@ TEST(HouseRules, FindAHeaderWithoutPurposeOrGuard) {
 
 TEST(HouseRules, FindALongFileAMachineAndADeadLink) {
     EXPECT_EQ(check_length({"core/a.cpp", std::string(801, '\n')}).size(), 1u);
+    EXPECT_EQ(check_length({"docs/decisions/001-a.md", std::string(33, '\n')}).size(), 1u);
+    EXPECT_EQ(check_length({"docs/decisions/001-a.md", std::string(32, '\n')}).size(), 0u);
     EXPECT_EQ(check_length({"core/a.cpp", "// generated from b\n" + std::string(801, '\n')}).size(), 0u);
     EXPECT_EQ(check_words({"core/a.cpp",
                            "\nopen(\"/ho"
@@ -103,6 +105,10 @@ TEST(HouseRules, FindALongFileAMachineAndADeadLink) {
                   .size(),
               1u);
     EXPECT_EQ(check_links({"README.md", "[a](no/such/file.md) [b](https://example.org/) [c](run)\n"}).size(), 1u);
+    EXPECT_EQ(check_links({"README.md", "[a](#here) [b](#the-q4_k-way)\n```\n# here\n```\n## The `Q4_K` way\n"}),
+              Complaints{"README.md: no heading #here"});
+    EXPECT_EQ(check_links({"docs/a.md", "[a](performance.md#decoding) [b](performance.md#no-such)\n"}),
+              Complaints{"docs/a.md: no heading #no-such in performance.md"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // CONTRIBUTING.md says how many files name one thing of each kind, for example one quantisation type or one subcommand:
-// that many are touched to add another. This test counts them. When a count falls, lower the number there.
+// that many are touched to add another. This test counts them. When a count falls, lower the number there and here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,26 +16,28 @@ namespace {
 using ::testing::ElementsAre;
 
 struct Kind {
-    std::string row;      // the first cell of its row in CONTRIBUTING.md
-    std::string example;  // what stands in the row's last cell, before the number
-    std::string pattern;  // of lower case; a file that contains it, in any case, knows the example
+    std::string row;       // the first cell of its row in CONTRIBUTING.md
+    std::string example;   // what stands in the row's last cell, before the number
+    std::string pattern;   // of lower case; a file that contains it, in any case, knows the example
+    std::size_t most = 0;  // the fewest files so far: raise it only with a reason, which stands beside it
 };
 
 const std::vector<Kind>& kinds() {
     static const std::vector<Kind> table = {
-        {"a model architecture", "qwen2", R"(qwen2(?!\.))"},  // qwen2.5-coder-7b is a shape
-        {"a quantisation type", "q5_k", R"(\bq5_k\b)"},
-        {"a format of quantised safetensors", "gptq_format", R"(\bgptq_format\b)"},
-        {"a type of keys or values in the KV cache", "KvQ6", R"(\bkvq6\b|enum class kvtype)"},
-        {"an op", "mlp_out", R"(\bmlp_?out)"},
-        {"a built-in sampler", "min_p", R"(\bmin_?p\b)"},
-        {"a sampler plugin", "wordlist", R"(\bwordlist)"},
-        {"a drafter", "ngram", R"((suffix|ngram)_?drafter|"ngram")"},
-        {"a config key", "chat.keep_sessions", R"(keep_?sessions)"},
-        {"an option", "--simple-io", R"(simple[-_]?io)"},
-        {"a subcommand", "tokenize", R"((<|class )tokenize\b)"},
-        {"a command of the conversation loop", "/view", R"(/view\b|\{"view")"},
-        {"a third-party library", "pcre2", R"(pcre2)"},
+        {"a model architecture", "qwen2", R"(qwen2(?!\.))", 5},  // qwen2.5-coder-7b is a shape
+        {"a quantisation type", "q5_k", R"(\bq5_k\b)", 19},
+        {"a type of GGUF files without kernels of its own", "iq3_s", R"(\biq3_s\b)", 2},
+        {"a format of quantised safetensors", "gptq_format", R"(\bgptq_format\b)", 3},
+        {"a type of keys or values in the KV cache", "KvQ6", R"(\bkvq6\b|enum class kvtype)", 3},
+        {"an op", "mlp_out", R"(\bmlp_?out)", 40},
+        {"a built-in sampler", "min_p", R"(\bmin_?p\b)", 8},
+        {"a sampler plugin", "wordlist", R"(\bwordlist)", 7},
+        {"a drafter", "ngram", R"((suffix|ngram)_?drafter|"ngram")", 5},
+        {"a config key", "chat.keep_sessions", R"(keep_?sessions)", 4},
+        {"an option", "--simple-io", R"(simple[-_]?io)", 5},
+        {"a subcommand", "tokenize", R"((<|class )tokenize\b)", 2},
+        {"a command of the conversation loop", "/view", R"(/view\b|\{"view")", 1},
+        {"a third-party library", "pcre2", R"(pcre2)", 6},
     };
     return table;
 }
@@ -86,6 +88,8 @@ TEST(Touches, AreAsContributingSays) {
         EXPECT_EQ(last_cell(page, kind.row), "`" + kind.example + "`: " + std::to_string(files.size()))
             << "the row \"" << kind.row << "\" of CONTRIBUTING.md. More files: find a way with fewer. Fewer: lower it. "
             << "These know " << kind.example << ':' << list;
+        EXPECT_EQ(files.size(), kind.most) << kind.example << ": more files know it than ever, or it is time to lower "
+                                           << "the number in this test:" << list;
     }
 }
 

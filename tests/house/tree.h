@@ -49,7 +49,7 @@ Complaints check_header_opening(const File& file);
 Complaints check_length(const File& file);
 // No path of a particular machine, no note to do something later.
 Complaints check_words(const File& file);
-// Relative links of a document lead to something.
+// Relative links of a document lead to a file, and those with a # to one of its headings.
 Complaints check_links(const File& file);
 
 }  // namespace foresay::house

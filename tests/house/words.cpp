@@ -30,6 +30,23 @@ const std::vector<Word>& words() {
         {"hitherto", "so far", {}},
         {"thereof", "of it", {}},
         {"herein", "here", {}},
+        {"therein", "there, in it", {}},
+        {"thereby", "so", {}},
+        {"thereafter", "then", {}},
+        {"whereby", "by which", {}},
+        {"wherein", "in which", {}},
+        {"whence", "from where", {}},
+        {"henceforth", "from now on", {}},
+        {"whilst", "while", {}},
+        {"upon", "on", {}},
+        {"albeit", "though", {}},
+        {"lest", "so that ... not", {}},
+        {"prior to", "before", {}},
+        {"in order to", "to", {}},
+        {"utilise", "use", {}},
+        {"utilize", "use", {}},
+        {"comes to an end", "ends", {}},
+        {"is not seen", "who does not see what", {}},
     };
     return table;
 }

@@ -152,6 +152,32 @@ TEST_F(HubProgram, PullListChatRemove) {
     EXPECT_THAT(again.error, HasSubstr("there is no ann/python-coder-GGUF in"));
 }
 
+// Two models fetched, and a conversation with the larger: the smaller one, in a repository of its own, drafts for it.
+TEST_F(HubProgram, ANewUserPullsListsAndChatsWithADraft) {
+    server_.put("ann/python-coder-draft-GGUF", {{"python-coder-draft-Q8_0.gguf", small_model()}});
+    for (const char* name : {"ann/python-coder-GGUF:Q4_K_M", "ann/python-coder-draft-GGUF"}) {
+        const Outcome pulled = foresay({"pull", name});
+        ASSERT_EQ(pulled.status, 0) << pulled.error;
+    }
+    EXPECT_THAT(foresay({"list"}).out,
+                AllOf(HasSubstr("ann/python-coder-GGUF:Q4_K_M"), HasSubstr("ann/python-coder-draft-GGUF:Q8_0")));
+    server_.forget_requests();
+    const auto chat = [&](std::vector<std::string> more) {
+        Call chat = call({"chat", "hf:ann/python-coder-GGUF:Q4_K_M", "-n", "16", "--no-save"}, "def f(x):\n");
+        chat.arguments.insert(chat.arguments.end(), more.begin(), more.end());
+        chat.environment.emplace_back("FORESAY_LOG", "info");
+        return run(chat);
+    };
+    const Outcome found = chat({}), without = chat({"--draft", "none"});
+    ASSERT_EQ(found.status, 0) << found.error;
+    EXPECT_NE(found.out, "");
+    EXPECT_EQ(found.out, without.out);
+    EXPECT_THAT(found.error, AllOf(HasSubstr("models--ann--python-coder-draft-GGUF"), HasSubstr("times as fast"),
+                                   HasSubstr("loading the draft")));
+    EXPECT_THAT(without.error, Not(HasSubstr("loading the draft")));
+    EXPECT_THAT(server_.requests(), IsEmpty()) << "what is here is used as it is";
+}
+
 TEST_F(HubProgram, AConfigurationNamesBothModelsAndTheyAreFetched) {
     const std::string pair = write_scratch("pair.toml", "[target]\nmodel = \"hf:" + std::string(kRepo) +
                                                             ":Q4_K_M\"\n[draft]\nmodel = \"hf:" + kName + "\"\n");

@@ -52,6 +52,19 @@ inline std::vector<Kind> kinds() {
 
 inline bool has_table(ScaleForm form) { return form == ScaleForm::k_table || form == ScaleForm::f32_table; }
 
+// What random codes and heads hardly ever are.
+struct Extreme {
+    enum class Codes : std::uint8_t { random, lowest, highest };
+    Codes codes = Codes::random;
+    float scale = 0.0f;  // of all heads, with random signs; 0: random
+};
+inline constexpr Extreme kExtremes[] = {
+    {Extreme::Codes::lowest, 0.0f},      {Extreme::Codes::highest, 0.0f},
+    {Extreme::Codes::random, 0x1p-24f},  // the smallest subnormal float16
+    {Extreme::Codes::highest, 0x1p-24f}, {Extreme::Codes::random, 65504.0f},
+    {Extreme::Codes::highest, 65504.0f},  // the largest float16
+};
+
 // A matrix of random codes and heads, and the values that they stand for by the formulas of packing.h.
 struct Packed {
     Packing packing;
@@ -59,7 +72,8 @@ struct Packed {
     std::vector<float> values;
     std::int64_t rows, cols;
 
-    Packed(const Kind& kind, std::int64_t rows_wanted, Random& random) : rows(rows_wanted), cols(kind.inputs) {
+    Packed(const Kind& kind, std::int64_t rows_wanted, Random& random, const Extreme& extreme = {})
+        : rows(rows_wanted), cols(kind.inputs), extreme_(extreme) {
         packing.form = kind.form;
         packing.kinds = kind.kinds;
         packing.factor = kind.factor;
@@ -85,11 +99,12 @@ struct Packed {
     TensorView view() const { return {QuantType::packed, rows, cols, bytes.data(), &packing}; }
 
 private:
-    static float number(Random& random) {
-        const float magnitude = 0.01f + static_cast<float>(random() % 1000) / 10000.0f;
+    float number(Random& random) const {
+        const float magnitude =
+            extreme_.scale > 0.0f ? extreme_.scale : 0.01f + static_cast<float>(random() % 1000) / 10000.0f;
         return random() % 4 == 0 ? -magnitude : magnitude;
     }
-    static float half(Random& random) { return f16_to_f32(f32_to_f16(number(random))); }
+    float half(Random& random) const { return f16_to_f32(f32_to_f16(number(random))); }
 
     std::byte* add_group(Random& random, std::int64_t row, std::int64_t group, std::byte* out) {
         const std::uint8_t kind = packing.kinds[static_cast<std::size_t>(group) % packing.kinds.size()];
@@ -100,7 +115,10 @@ private:
         const int bits = kind & 15;
         std::uint8_t codes[32];
         for (int i = 0; i < 32; ++i) {
-            codes[i] = static_cast<std::uint8_t>(random() & ((1u << bits) - 1u));
+            const auto most = static_cast<std::uint8_t>((1u << bits) - 1u);
+            codes[i] = static_cast<std::uint8_t>(random() & most);
+            if (extreme_.codes == Extreme::Codes::lowest) codes[i] = 0;
+            if (extreme_.codes == Extreme::Codes::highest) codes[i] = packing.form == ScaleForm::e4m3 ? 0xfe : most;
             if (packing.form == ScaleForm::e4m3 && (codes[i] & 0x7f) == 0x7f) codes[i] = 0x81;  // no NaN
             const std::int64_t place = 32 * group + i;
             const std::int64_t input = packing.order.empty() ? place : packing.order[static_cast<std::size_t>(place)];
@@ -172,6 +190,7 @@ private:
         return 0.0f;
     }
 
+    Extreme extreme_;
     float d_ = 0, m_ = 0;
     int zero_ = 0, index_ = 0;
     std::uint8_t scales_[16] = {};

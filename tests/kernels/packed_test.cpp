@@ -108,6 +108,38 @@ TEST_P(PackedRows, ProductsEqualPlainLoopsAtEveryWidth) {
     }
 }
 
+// All codes at an end of their range, and scales at the ends of float16's: sums of bytes must not saturate, nor small
+// scales become zero.
+TEST_P(PackedRows, ExtremeCodesAndScales) {
+    for (const packed::Extreme& extreme : packed::kExtremes) {
+        const Packed packed(GetParam(), 16, random_, extreme);
+        const auto width = static_cast<std::size_t>(packed.cols);
+        std::vector<float> row(width);
+        for (std::int64_t r = 0; r < packed.rows; ++r) {
+            dequantize_row(packed.view(), r, row);
+            ASSERT_TRUE(std::equal(row.begin(), row.end(), packed.values.begin() + r * packed.cols)) << "row " << r;
+        }
+        const PanelMatrix matrix = pack(packed.view(), arena_, pool_);
+        // The largest inputs of one sign, where sums grow most, and mixed ones.
+        for (const float centre : {3.0f, 0.0f}) {
+            const std::vector<float> x = bell(random_, width, centre > 0.0f ? 0.0f : 1.0f, centre);
+            const auto expected = multiply(packed.values, seen(matrix, x));
+            double inputs = 0.0;
+            for (const float value : x) inputs += std::fabs(value);
+            // What cancels: a code of at most 255 under a scale, a zero of at most 256, a minimum.
+            const double scale = extreme.scale > 0.0f ? extreme.scale : 0.11;
+            for (const std::string& set : usable_isas()) {
+                const std::vector<float> y = products(select_isa(set), matrix, x, 1);
+                for (std::size_t o = 0; o < expected.size(); ++o) {
+                    ASSERT_NEAR(y[o], expected[o].value, kSums * (expected[o].magnitude + 600.0 * scale * inputs))
+                        << set << ", codes " << static_cast<int>(extreme.codes) << ", scale " << extreme.scale
+                        << ", output " << o;
+                }
+            }
+        }
+    }
+}
+
 // One input at a time finds every code in its place.
 TEST_P(PackedRows, EveryInputHasItsWeight) {
     const IsaKernels& isa = select_isa("");

@@ -34,6 +34,7 @@ struct Lists {
 
 SamplingStep temperature(float value) { return {.kind = SamplingStepKind::temperature, .temperature = value}; }
 SamplingStep top_k(std::uint32_t k) { return {.kind = SamplingStepKind::top_k, .top_k = k}; }
+SamplingStep top_p(float p) { return {.kind = SamplingStepKind::top_p, .top_p = p}; }
 SamplingStep penalties_of(const Lists& lists, float presence = 0.0f) {
     return {.kind = SamplingStepKind::penalties,
             .penalties = {.repeat = 1.2f, .frequency = 0.1f, .presence = presence},
@@ -46,7 +47,7 @@ std::vector<SamplingPlan> plans(const Lists& lists) {
     const SamplingStep mask{.kind = SamplingStepKind::mask, .bits = lists.bits};
     const SamplingStep warm = temperature(0.8f), hot = temperature(2.5f);
     const SamplingStep few = top_k(40), one = top_k(1), many = top_k(900), all = top_k(1u << 31);
-    const SamplingStep top_p{.kind = SamplingStepKind::top_p, .top_p = 0.9f};
+    const SamplingStep most = top_p(0.9f);
     const SamplingStep min_p{.kind = SamplingStepKind::min_p, .min_p_log = -3.0f};
     const SamplingStep xtc{.kind = SamplingStepKind::xtc,
                            .xtc = {.probability = 0.7f, .threshold = 0.05f, .stream = 3}};
@@ -65,18 +66,18 @@ std::vector<SamplingPlan> plans(const Lists& lists) {
     add({warm});
     add({hot});
     add({bias, penalties, mask, warm});
-    add({few, top_p, warm});
+    add({few, most, warm});
     add({one, warm});
-    add({penalties, few, top_p, min_p, warm});
-    add({few, bias, mask, penalties, hot, top_p, few, warm});
+    add({penalties, few, most, min_p, warm});
+    add({few, bias, mask, penalties, hot, most, few, warm});
     add({mask, bias, few, xtc, warm});
-    add({top_p, warm}, kCandidateCut, 0);
+    add({most, warm}, kCandidateCut, 0);
     add({warm, min_p, xtc}, kCandidateCut, 1);
     add({mask, warm}, kCandidateCut, 2);
-    add({bias, few, top_p, warm}, kCandidateCut, 2);
-    add({many, top_p, warm});  // more candidates than a device takes
-    add({all, top_p, hot});
-    add({hot, top_p});  // ranks the whole vocabulary
+    add({bias, few, most, warm}, kCandidateCut, 2);
+    add({many, most, warm});  // more candidates than a device takes
+    add({all, most, hot});
+    add({hot, most});  // ranks the whole vocabulary
     return out;
 }
 
@@ -178,13 +179,22 @@ TEST_P(Sampling, KeepsTheCandidatesItChoosesFrom) {
     Sequence sequence{{0}};
     feed(run, sequence, random_tokens(4, kRows, kVocab), {kRows});
     const SamplingStep penalties = penalties_of(lists);
-    std::vector<SamplingPlan> heads(3);
+    std::vector<SamplingPlan> heads(5);
     heads[0] = {.cut = kCandidateCut};
     heads[1] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 1, .steps = {penalties}};
     heads[2] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 3, .steps = {temperature(0.7f), penalties, top_k(60)}};
+    for (SamplingPlan& head : heads) head.greedy = true;
+    // Candidates in the middle, and a token of those that the later steps leave.
+    heads[3] = {.cut = 64,
+                .cut_at = 1,
+                .keep_at = 1,
+                .step_count = 4,
+                .steps = {penalties, top_k(40), top_p(0.9f), temperature(0.7f)}};
+    heads[4] = {
+        .cut = 40, .cut_at = 0, .keep_at = 2, .step_count = 3, .steps = {top_p(0.9f), temperature(0.7f), penalties}};
     SamplingScratch scratch;
     for (SamplingPlan& head : heads) {
-        head.keep = head.greedy = true;
+        head.keep = true;
         std::vector<std::vector<float>> rows(kRows, std::vector<float>(kVocab));
         std::vector<SamplingPlan> batch(kRows, head);
         std::vector<std::int32_t> slots;
@@ -199,11 +209,25 @@ TEST_P(Sampling, KeepsTheCandidatesItChoosesFrom) {
             const Candidates expected = candidates_row(rows[row], head, scratch);
             const Candidates found = run.ops().candidates(run.workspace(), slots[row]);
             SCOPED_TRACE(testing::Message() << "row " << row << ", " << head.step_count << " steps");
+            // The row is left as the elementwise steps before the cut make it.
+            const auto left = run.ops().logits(run.workspace(), row);
+            for (std::int32_t id = 0; id < kVocab; ++id) {
+                const float want = rows[row][id], got = left[static_cast<std::size_t>(id)];
+                ASSERT_TRUE(want == got || (want != want && got != got)) << "id " << id;
+            }
             ASSERT_EQ(found.count, expected.count);
             for (std::int32_t i = 0; i < expected.count; ++i) {
                 ASSERT_EQ(found.ids[i], expected.ids[i]);
                 ASSERT_EQ(found.logits[i], expected.logits[i]);
             }
+            SamplingPlan rest = head;
+            rest.keep = false;
+            for (std::int32_t i = 0; i < std::min(rest.cut_at, rest.step_count); ++i) {
+                rest.steps[i] = temperature(1.0f);  // the row has seen them
+            }
+            const SampledToken chosen = sample_row(rows[row], rest, scratch);
+            ASSERT_EQ(run.ops().sampled(run.workspace(), slots[row]).token, chosen.token);
+            ASSERT_EQ(run.ops().sampled(run.workspace(), slots[row]).margin, chosen.margin);
         }
     }
 }

@@ -52,15 +52,16 @@ TinyModel::TinyModel(const TinyConfig& config) : config_(config) {
     table_ = Tensor::random(random, config.table, s.vocab, s.d_model, 1.0f);
     for (std::int32_t l = 0; l < s.layers; ++l) {
         Layer& layer = layers_.emplace_back();
+        const bool more = (config.more_layers >> l & 1) != 0;
         layer.attention_norm = norm(s.d_model);
         layer.q = Tensor::random(random, config.q, q, s.d_model);
         layer.k = Tensor::random(random, config.k, kv, s.d_model);
-        layer.v = Tensor::random(random, config.v, kv, s.d_model);
+        layer.v = Tensor::random(random, more ? config.more : config.v, kv, s.d_model);
         layer.o = Tensor::random(random, config.o, s.d_model, q);
         layer.mlp_norm = norm(s.d_model);
         layer.gate = Tensor::random(random, config.gate, s.d_ff, s.d_model);
         layer.up = Tensor::random(random, config.up, s.d_ff, s.d_model);
-        layer.down = Tensor::random(random, config.down, s.d_model, s.d_ff);
+        layer.down = Tensor::random(random, more ? config.more : config.down, s.d_model, s.d_ff);
         if (config.biases) {
             layer.q_bias = bias(q);
             layer.k_bias = bias(kv);

@@ -18,6 +18,9 @@ struct TinyConfig {
     QuantType q = QuantType::f32, k = QuantType::f32, v = QuantType::f32, o = QuantType::f32;
     QuantType gate = QuantType::f32, up = QuantType::f32, down = QuantType::f32;
     QuantType head = QuantType::f32, table = QuantType::f32, vectors = QuantType::f32;  // vectors: norms and biases
+    // v and down of the layers whose bits are set are in `more`, as published mixes of types have it.
+    std::uint32_t more_layers = 0;
+    QuantType more = QuantType::f32;
     kernels::RopePairs pairs = kernels::RopePairs::half_split;
     std::int32_t rope_dims = 0;  // 0: the whole head
     float attention_factor = 1.0f;

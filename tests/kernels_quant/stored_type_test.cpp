@@ -107,6 +107,33 @@ TEST(StoredTypes, PackedBlocksHoldTheSameNumbers) {
     }
 }
 
+// Whatever a block holds, the places in grids and tables that it names exist: all bytes alike, each of the 256, and a
+// byte of all bits at each place among zeros. A sanitizer, or numbers that differ, would tell.
+TEST(StoredTypes, NoBlockReadsBeyondItsGrid) {
+    for (const StoredType& type : stored_types()) {
+        const auto size = static_cast<std::size_t>(type.block_bytes);
+        std::vector<std::byte> bytes;
+        for (int value = 0; value < 256; ++value) bytes.insert(bytes.end(), size, static_cast<std::byte>(value));
+        for (std::size_t at = 0; at < size; ++at) {
+            bytes.insert(bytes.end(), size, std::byte{0});
+            bytes[bytes.size() - size + at] = std::byte{0xff};
+        }
+        const auto blocks = static_cast<std::int64_t>(bytes.size() / size);
+        std::vector<std::byte> packed(static_cast<std::size_t>(type.packed_bytes(type.block_elements)));
+        std::vector<float> expected(static_cast<std::size_t>(type.block_elements)), found(expected.size());
+        for (std::int64_t b = 0; b < blocks; ++b) {
+            const std::byte* const block = bytes.data() + b * type.block_bytes;
+            type.dequantize_block(block, expected.data());
+            type.pack(block, 1, packed.data());
+            dequantize_row({type.packed, 1, type.block_elements, packed.data(), type.packing}, 0, found);
+            for (std::size_t i = 0; i < found.size(); ++i) {
+                if (!std::isfinite(expected[i])) continue;  // under a scale that is none
+                ASSERT_EQ(found[i], expected[i]) << type.name << " block " << b << " value " << i;
+            }
+        }
+    }
+}
+
 TEST(StoredTypes, AreFoundByTheirNumbers) {
     std::uint32_t last = 0;
     for (const StoredType& type : stored_types()) {

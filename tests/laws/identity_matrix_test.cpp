@@ -9,12 +9,15 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "plugins/host/plugin_host.h"
 #include "tests/kernels/kv_suffix.h"
+#include "tests/laws/rewritten_draft.h"
+#include "tests/laws/shipped.h"
 #include "tests/laws/text_oracle.h"
 #include "tests/models/family_models.h"
 #include "tests/samplers/judging_samplers.h"
 #include "tests/speculative/support.h"
+#include "tests/support/goldens.h"
+#include "tests/weights/temporary_directory.h"
 
 namespace foresay::test {
 namespace {
@@ -22,7 +25,7 @@ namespace {
 constexpr std::int32_t kTokens = 64;
 constexpr std::uint64_t kSeeds[] = {0, 1, 42, 123456789, 0xfedcba9876543210u};
 constexpr double kTemperatures[] = {0.0, 0.3, 0.7, 1.2};
-constexpr int kChains = 5;
+constexpr int kChains = 6;
 
 const char* const kPrompts[] = {
     "def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n",
@@ -40,7 +43,7 @@ samplers::StageSpec judge() {
     return spec;
 }
 
-// The chain `number` at a temperature, with a plugin in front or not: the word list, or one that judges tokens.
+// The chain `number` at a temperature, with plugins in front or not: those that are shipped, or one that judges tokens.
 std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bool plugin) {
     samplers::ChainSpec spec;
     if (plugin && (number == 0 || number == 1 || number == 3)) {
@@ -48,12 +51,15 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
                        : number == 1 ? judge<samplers::Masker>()
                                      : judge<samplers::Judge>());
     } else if (plugin) {
-        static plugins::PluginHost host({.folders = {FORESAY_PLUGIN_FOLDER}, .marker = {}});
-        static const std::shared_ptr<const samplers::StageFactory> factory = host.load("wordlist");
-        samplers::StageSpec wordlist =
-            stage("wordlist", {{"forbid", std::vector<std::string>{"return", "self.", "open(", "is a"}}});
-        wordlist.factory = factory;
-        spec.push_back(wordlist);
+        spec.push_back(shipped("wordlist", {{"forbid", std::vector<std::string>{"return", "self.", "open(", "is a"}}},
+                               number == 5));  // there in a process of its own
+        if (number == 2) spec.push_back(shipped("indent", {}));
+        if (number == 5) {
+            spec.push_back(shipped("budget", {{"tokens", std::int64_t{5}},
+                                              {"begin", std::string("def")},
+                                              {"end", std::string("\n")},
+                                              {"message", std::string("  # enough")}}));
+        }
     }
     const samplers::StageSpec heat = stage("temperature", {{"value", temperature}});
     switch (number) {
@@ -101,6 +107,11 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
                 spec.push_back(heat);
             }
             spec.push_back(stage("adaptive_p"));
+            break;
+        case 5:  // where stages only judge, a device runs ahead
+            spec.push_back(stage("penalties", {{"frequency", 0.1}}));
+            spec.push_back(stage("top_k", {{"k", std::int64_t{40}}}));
+            spec.push_back(heat);
             break;
         default:  // the text is JSON from its first byte, whatever the prompt is
             spec.insert(spec.begin(), stage("grammar", {{"language", std::string("json_schema")},
@@ -336,10 +347,13 @@ TEST(IdentityMatrix, TextsAreThoseOfTheOracle) {
     Fraction fraction;
     OracleTotals totals;
     std::uint64_t seed = 10;
+    constexpr int kFormatsEach = 3;
+    const std::vector<kernels::KvFormat> formats = kernels::all_kv_formats();  // by turns
     for (const bool plugin : {false, true}) {
         for (int chain = 0; chain < kChains; ++chain) {
             for (const double temperature : {0.0, 0.7, 1.2}) {
-                for (const auto format : kCacheFormats) {
+                for (int i = 0; i < kFormatsEach; ++i) {
+                    const kernels::KvFormat format = formats[seed % formats.size()];
                     const std::string what = "chain " + std::to_string(chain) + (plugin ? " with plugin" : "") +
                                              ", temperature " + std::to_string(temperature) + ", cache " +
                                              kernels::name(format);
@@ -357,27 +371,99 @@ TEST(IdentityMatrix, TextsAreThoseOfTheOracle) {
     EXPECT_GT(totals.drafted - totals.accepted, totals.cases);
 }
 
-// Every family, with the target as its own draft and with a draft that knows nothing.
+// A file on the backend of the test.
+std::shared_ptr<const core::Model> loaded(const std::filesystem::path& path) {
+    std::shared_ptr<core::ModelSource> source = core::ModelSource::open(path);
+    if (fast_backend().name == split_backend().name) {
+        const std::int32_t layers = source->config().shape.layers;
+        source->place_layers(core::devices_of({layers / 2, layers - layers / 2}));
+    }
+    return core::Model::load(std::move(source), fast_backend().ops());
+}
+
+// The bundled draft for a target in another format, which is the same model in other numbers: with every format of the
+// cache, each at one of two temperatures.
+void expect_oracle_of_target(const std::filesystem::path& path) {
+    SCOPED_TRACE(path.string());
+    const auto target = loaded(path);
+    const auto input = tokenizer().encode(kPrompts[1]);
+    std::int64_t drafted = 0, accepted = 0;
+    std::uint64_t seed = 30;
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        core::ContextOptions options = context_options();
+        options.kv_format = format;
+        const speculative::GenerateRequest request{
+            .input = input, .max_tokens = 32, .seed = ++seed, .ignore_eos = true};
+        const double temperature = seed % 2 == 0 ? 0.8 : 0.0;
+        TextOracle oracle(target, options);
+        const std::vector<std::int32_t> expected = oracle.answer(request, *temperature_chain(temperature)).tokens;
+        for (const Way& way : kWays) {
+            auto drafters = sources(way.draft ? model_drafter(bundled(fast_backend(), "draft"), options) : nullptr,
+                                    way.lookup ? ngram_drafter() : nullptr);
+            speculative::Generator generator =
+                make_generator(temperature_chain(temperature), std::move(drafters), way.speculation, options, target);
+            const speculative::GenerateResult found = generator.generate(request);
+            EXPECT_EQ(found.tokens, expected) << way.name << ", cache " << kernels::name(format);
+            drafted += found.speculation.drafted;
+            accepted += found.speculation.accepted;
+        }
+    }
+    EXPECT_GT(accepted, drafted / 4) << "is it the same model?";
+    EXPECT_GT(drafted, accepted);
+}
+
+TEST(IdentityMatrix, AnExl2TargetGivesTheOraclesText) {
+    FORESAY_SKIP_WITHOUT_GOLDENS();
+    expect_oracle_of_target(goldens_folder() / "formats/exl2-draft-4.0");
+}
+TEST(IdentityMatrix, AGptqTargetInAnOrderGivesTheOraclesText) {
+    const core::testing::TemporaryDirectory folder;
+    expect_oracle_of_target(RewrittenDraft().write_gptq(folder.path() / "gptq"));
+}
+TEST(IdentityMatrix, AMixedGgufTargetGivesTheOraclesText) {
+    const core::testing::TemporaryDirectory folder;
+    expect_oracle_of_target(RewrittenDraft().write_mixed_gguf(folder.path() / "mixed.gguf"));
+}
+
+// Every family, with the target as its own draft and with a draft that knows nothing, with lookup alone, and with both
+// and a length that is chosen on the way; with a chain of penalties and cuts, and with a cache of eight bits.
 TEST(IdentityMatrix, FamiliesGiveTheOraclesText) {
+    struct Setup {
+        double temperature;
+        std::uint64_t seed;
+        bool others;  // another chain, another cache, and the other ways to draft
+    };
+    enum class Drafts : std::uint8_t { knows, random, lookup, both };
     std::int64_t drafted = 0, accepted = 0;
     for (const std::string& family : family_names()) {
         core::ModelConfig config = config_of(family_json(family));
         config.shape.vocab = tokenizer().vocab_size();
         const auto target =
             random_model(config, kernels::QuantType::q8_0, kernels::QuantType::q8_0, fast_backend().ops());
-        core::ContextOptions options = context_options();
-        options.length = 192;
-        for (const double temperature : {0.0, 0.8}) {
-            const auto input = tokenizer().encode(kPrompts[0]);
-            const speculative::GenerateRequest request{.input = input, .max_tokens = 48, .seed = 5, .ignore_eos = true};
+        for (const Setup& setup : {Setup{0.0, 5, false}, Setup{0.8, 5, false}, Setup{0.8, 6, true}}) {
+            core::ContextOptions options = context_options();
+            options.length = 192;
+            if (setup.others) options.kv_format = kernels::KvFormat::q8;
+            const auto chain = [&] {
+                return setup.others ? matrix_chain(1, setup.temperature, false) : temperature_chain(setup.temperature);
+            };
+            const auto input = tokenizer().encode(std::string(kPrompts[0]) + kPrompts[0]);
+            const speculative::GenerateRequest request{
+                .input = input, .max_tokens = 48, .seed = setup.seed, .ignore_eos = true};
             TextOracle oracle(target, options);
-            const auto expected = oracle.answer(request, *temperature_chain(temperature)).tokens;
-            for (const bool knows : {true, false}) {
-                auto drafters = sources(knows ? model_drafter(target, options) : random_drafter(3), nullptr);
-                speculative::Generator generator =
-                    make_generator(temperature_chain(temperature), std::move(drafters), fixed(5), options, target);
+            const auto expected = oracle.answer(request, *chain()).tokens;
+            for (const Drafts drafts :
+                 setup.others ? std::array{Drafts::lookup, Drafts::both} : std::array{Drafts::knows, Drafts::random}) {
+                const bool model = drafts == Drafts::knows || drafts == Drafts::both;
+                auto drafters = sources(model                      ? model_drafter(target, options)
+                                        : drafts == Drafts::random ? random_drafter(3)
+                                                                   : nullptr,
+                                        setup.others ? ngram_drafter() : nullptr);
+                speculative::Generator generator = make_generator(
+                    chain(), std::move(drafters), drafts == Drafts::both ? automatic() : fixed(5), options, target);
                 const speculative::GenerateResult found = generator.generate(request);
-                EXPECT_EQ(found.tokens, expected) << family << ", temperature " << temperature;
+                EXPECT_EQ(found.tokens, expected) << family << ", seed " << setup.seed << ", temperature "
+                                                  << setup.temperature << ", drafts " << static_cast<int>(drafts);
                 drafted += found.speculation.drafted;
                 accepted += found.speculation.accepted;
             }

@@ -12,6 +12,7 @@
 
 #include "kernels/ops_decorator.h"
 #include "tests/kernels/cache_bits.h"
+#include "tests/kernels/kv_suffix.h"
 #include "tests/models/backends.h"
 
 namespace foresay::test {
@@ -233,7 +234,7 @@ TEST_P(MixedBatch, AForwardThatReadsANeighboursPagesIsNoticed) {
 std::vector<Case> cases() {
     std::vector<Case> all;
     for (std::size_t backend = 0; backend < backends().size(); ++backend) {
-        for (const auto format : {kernels::KvFormat::f16, kernels::KvFormat::q8}) {
+        for (const auto format : kCacheFormats) {
             all.push_back({backend, "f32", format});
             if (backend == 0) continue;
             for (const char* model : {"q8_0", "q4_k", "target"}) all.push_back({backend, model, format});
@@ -243,8 +244,8 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedBatch, testing::ValuesIn(cases()), [](const auto& info) {
-    return backends()[info.param.backend].name + "_" + info.param.model +
-           (info.param.kv_format == kernels::KvFormat::q8 ? "_kv_q8" : "");
+    const std::string suffix = cache_suffix(info.param.kv_format);
+    return backends()[info.param.backend].name + "_" + info.param.model + (suffix.empty() ? "" : "_kv" + suffix);
 });
 
 // Four pages, three of them in use: one more row for each of two sequences does not fit, for either of them it does.

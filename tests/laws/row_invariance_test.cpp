@@ -12,6 +12,8 @@
 #include "tests/kernels/kv_suffix.h"
 #include "tests/models/backends.h"
 #include "tests/models/family_models.h"
+#include "tests/support/format_folders.h"
+#include "tests/support/goldens.h"
 
 namespace foresay::test {
 namespace {
@@ -53,11 +55,26 @@ void expect_same_bits(const Rows& expected, const Rows& found, const std::string
     }
 }
 
-constexpr std::string_view kFamily = "family ";
+constexpr std::string_view kFamily = "family ", kFile = "file ";
+
+// Files below FORESAY_GOLDENS as the formats' own tools write them, which mix encodings from matrix to matrix: in GGUF
+// those of rows that are multiples of 256 and of rows that are not, of attention and of experts.
+std::vector<std::string> files() {
+    std::vector<std::string> all = {"formats/mxfp4-gpt-oss", "families/qwen3_moe/qwen3_moe-MXFP4.gguf"};
+    for (const std::string& folder : kFormatFolders) all.push_back("formats/" + folder);
+    const auto add = [&](const std::string& family, std::initializer_list<const char*> types) {
+        for (const std::string type : types) all.push_back("families/" + family + "/" + family + "-" + type + ".gguf");
+    };
+    add("llama", {"Q4_K_M", "Q5_0", "Q3_K_M", "Q2_K", "IQ4_XS", "IQ4_NL"});
+    add("llama-192", {"Q4_K_M", "Q3_K_M", "IQ4_XS"});
+    add("qwen3", {"Q4_K_M", "Q5_0", "Q3_K_M", "Q2_K", "IQ4_XS", "IQ4_NL"});
+    return all;
+}
 
 struct Case {
     std::size_t backend;
-    // A quantisation type, "target" and "draft" of the bundled pair, or "family " and the name of a tiny random model.
+    // A quantisation type, "target" and "draft" of the bundled pair, "family " and the name of a tiny random model, or
+    // "file " and one of files().
     std::string model;
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
@@ -84,6 +101,10 @@ protected:
             const auto quant_type = backend.name == "reference" ? kernels::QuantType::f32 : kernels::QuantType::q8_0;
             model_ = random_model(config_of(family_json(name.substr(kFamily.size()))), quant_type, quant_type,
                                   backend.ops());
+        } else if (name.starts_with(kFile)) {
+            FORESAY_SKIP_WITHOUT_GOLDENS();
+            model_ = core::Model::load(core::ModelSource::open(goldens_folder() / name.substr(kFile.size())),
+                                       backend.ops(), {.context = 256});
         } else {
             const bool qwen = name.ends_with("+bias");
             const kernels::QuantType quant_type = core::quant_type_by_name(name.substr(0, name.find('+')));
@@ -208,6 +229,7 @@ std::vector<Case> cases() {
             if (cuda) all.push_back({backend, std::string(kFamily) + family, kLowBits});
         }
         if (backend == 0) continue;
+        for (const std::string& file : files()) all.push_back({backend, std::string(kFile) + file});
         all.push_back({backend, "target", kernels::KvFormat::q8});
         all.push_back({backend, "target", kLowBits});
         all.push_back({backend, "target"});

@@ -25,7 +25,9 @@ public:
     // A conversation turn: the request's input is appended to what was said before, and answered.
     Answer answer(const speculative::GenerateRequest& request, samplers::Chain& chain) {
         // The last sampled token has not been evaluated. It is a decode row, also when it is evaluated later.
-        if (unseen_) EXPECT_TRUE(context_.decode(std::span(&*unseen_, 1)));
+        if (unseen_) {
+            EXPECT_TRUE(context_.decode(std::span(&*unseen_, 1)));
+        }
         EXPECT_TRUE(core::evaluate_given(context_, request.input));
         tokens_.insert(tokens_.end(), request.input.begin(), request.input.end());
         chain.begin(request.seed, request.branch, tokens_);

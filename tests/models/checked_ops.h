@@ -76,6 +76,17 @@ public:
     void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
         each([&](int i) { ops_[i]->copy_page(of(kv, i), from, to); });
     }
+    // The two pages, one after the other.
+    void read_page(kernels::KvPages& kv, std::int32_t page, std::span<std::byte> to) override {
+        const std::size_t first = bytes_of_first(kv);
+        ops_[0]->read_page(of(kv, 0), page, to.first(first));
+        ops_[1]->read_page(of(kv, 1), page, to.subspan(first));
+    }
+    void write_page(kernels::KvPages& kv, std::int32_t page, std::span<const std::byte> from) override {
+        const std::size_t first = bytes_of_first(kv);
+        ops_[0]->write_page(of(kv, 0), page, from.first(first));
+        ops_[1]->write_page(of(kv, 1), page, from.subspan(first));
+    }
 
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         self(workspace).rows = static_cast<std::int32_t>(batch.rows.size());
@@ -145,6 +156,14 @@ public:
     std::span<const float> residual(kernels::Workspace& workspace, std::int32_t t) override {
         return ops_[0]->residual(of(workspace, 0), t);
     }
+    void read_rows(kernels::Workspace& workspace, std::span<float> to) override {
+        ops_[0]->read_rows(of(workspace, 0), to);
+    }
+    void write_rows(kernels::Workspace& workspace, std::span<const float> from) override {
+        each([&](int i) { ops_[i]->write_rows(of(workspace, i), from); });
+        self(workspace).before[0].clear();
+        self(workspace).before[1].clear();
+    }
 
 private:
     // What the two backends made of one request.
@@ -165,6 +184,9 @@ private:
         return *static_cast<const Both<std::remove_const_t<Base>>&>(both).inner[i];
     }
     static BothWorkspaces& self(kernels::Workspace& workspace) { return static_cast<BothWorkspaces&>(workspace); }
+    std::size_t bytes_of_first(const kernels::KvPages& kv) const {
+        return static_cast<std::size_t>(ops_[0]->kv_bytes(kv.shape, 1, kv.format));
+    }
     template <class Call>
     static void each(const Call& call) {
         call(0);

@@ -13,10 +13,13 @@
 #include <set>
 
 #include "base/error.h"
+#include "kernels/cpu/isa_select.h"
 #include "tests/models/backends.h"
 #include "tests/models/checked_ops.h"
 #include "tests/support/format_folders.h"
 #include "tests/support/goldens.h"
+#include "tests/weights/folder_image.h"
+#include "tests/weights/temporary_directory.h"
 
 namespace foresay::test {
 namespace {
@@ -140,16 +143,15 @@ protected:
     }
 };
 
-TEST_P(Families, LogitsAndGreedyTokens) {
-    const Backend& backend = backends()[std::get<0>(GetParam())];
-    const Golden& golden = std::get<1>(GetParam());
+// `ops`: the backend's own, or other ones that must agree as well as those. `name`: for the line that is printed.
+void expect_golden(const Backend& backend, kernels::Ops& ops, const std::string& name, const Golden& golden) {
     std::ifstream file(goldens_folder() / golden.folder / golden.golden);
     ASSERT_TRUE(file) << golden.folder;
     const json expected = json::parse(file);
     const OpenedGolden opened(golden);
     auto source = core::ModelSource::open(opened.path());
     if (golden.decoded) source = core::ModelSource::decoded(std::move(source));
-    const auto model = core::Model::load(std::move(source), backend.ops(), {.context = golden.context});
+    const auto model = core::Model::load(std::move(source), ops, {.context = golden.context});
     core::Context context(model, {.length = golden.context > 0 ? golden.context : 128, .prefill_rows = 128});
     const std::vector<std::int32_t> ids = expected["input_ids"], positions = expected["positions"];
     std::vector<kernels::TokenRef> refs;
@@ -169,8 +171,8 @@ TEST_P(Families, LogitsAndGreedyTokens) {
             worst = std::max(worst, std::isfinite(apart) ? apart : 1e30);
         }
     }
-    std::printf("%s %s %s: worst logit difference %.6f, %.5f %% of the range\n", backend.name.c_str(),
-                golden.folder.c_str(), golden.model.c_str(), worst, 100.0 * worst / range);
+    std::printf("%s %s %s: worst logit difference %.6f, %.5f %% of the range\n", name.c_str(), golden.folder.c_str(),
+                golden.model.c_str(), worst, 100.0 * worst / range);
     const double allowed = tolerance(backend, golden) * range;
     ASSERT_LE(worst, allowed);
 
@@ -199,19 +201,54 @@ TEST_P(Families, LogitsAndGreedyTokens) {
     }
 }
 
+TEST_P(Families, LogitsAndGreedyTokens) {
+    const Backend& backend = backends()[std::get<0>(GetParam())];
+    expect_golden(backend, backend.ops(), backend.name, std::get<1>(GetParam()));
+}
+
+std::string test_name(const std::string& backend, const Golden& golden) {
+    std::string name = backend + "_" + golden.folder + "_" + golden.model + (golden.context > 0 ? "_short" : "") +
+                       (golden.decoded ? "_decoded" : "");
+    for (char& c : name) {
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+    }
+    return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, Families,
                          testing::Combine(testing::Range<std::size_t>(0, backends().size()),
                                           testing::ValuesIn(goldens())),
                          [](const auto& info) {
-                             const Golden& golden = std::get<1>(info.param);
-                             std::string name = backends()[std::get<0>(info.param)].name + "_" + golden.folder + "_" +
-                                                golden.model + (golden.context > 0 ? "_short" : "") +
-                                                (golden.decoded ? "_decoded" : "");
-                             for (char& c : name) {
-                                 if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                             }
-                             return name;
+                             return test_name(backends()[std::get<0>(info.param)].name, std::get<1>(info.param));
                          });
+
+// The kernels of the CPU for the instruction sets that this processor has beside its best one, which Families runs.
+std::vector<std::string> other_sets() {
+    std::vector<std::string> sets = kernels::cpu::usable_isas();
+    sets.erase(sets.begin());
+    return sets;
+}
+
+std::vector<Golden> quantised_goldens() {
+    std::vector<Golden> some = goldens();
+    std::erase_if(some, [](const Golden& golden) { return !golden.quantised; });
+    return some;
+}
+
+class InstructionSets : public testing::TestWithParam<std::tuple<std::string, Golden>> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(InstructionSets);
+
+TEST_P(InstructionSets, LogitsAndGreedyTokens) {
+    FORESAY_SKIP_WITHOUT_GOLDENS();
+    const std::string& set = std::get<0>(GetParam());
+    const auto ops = kernels::make_cpu_ops({.isa = set});
+    ASSERT_NE(ops->describe().detail.find(set), std::string::npos) << ops->describe().detail;
+    expect_golden(backends()[1], *ops, "cpu (" + set + ")", std::get<1>(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, InstructionSets,
+                         testing::Combine(testing::ValuesIn(other_sets()), testing::ValuesIn(quantised_goldens())),
+                         [](const auto& info) { return test_name(std::get<0>(info.param), std::get<1>(info.param)); });
 
 // The same numbers in a GGUF file and in a folder: the reference computes the same logits. Granite's rows of Q and K
 // are in another order, so its sums may round otherwise.
@@ -231,6 +268,54 @@ TEST(FamilyFiles, GgufAndFolderAgree) {
         }
         for (std::size_t i = 0; i < rows[0].size(); ++i) ASSERT_NEAR(rows[0][i], rows[1][i], 2e-5f) << family;
     }
+}
+
+// Tools that quantise split matrices that a family keeps together: Phi's Q, K and V, gate and up.
+TEST(FamilyFiles, MatricesThatBelongTogetherMayBeSplit) {
+    FORESAY_SKIP_WITHOUT_GOLDENS();
+    const fs::path together = goldens_folder() / "families/phi3";
+    const core::SafetensorsDir folder = core::SafetensorsDir::open(together);
+    const kernels::ModelShape shape = core::ModelSource::open(together)->config().shape;
+    const std::int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
+    core::testing::FolderImage image;
+    int split = 0;
+    for (const core::TensorInfo& tensor : folder.tensors().list()) {
+        std::int64_t first = 0;
+        const auto add = [&](const std::string& name, std::int64_t rows) {
+            const std::int64_t row = tensor.bytes / tensor.shape.front();
+            const auto* const bytes = reinterpret_cast<const char*>(tensor.data) + first * row;
+            std::vector<std::int64_t> own = tensor.shape;
+            own.front() = rows;
+            image.tensors[name] = {tensor.type, own, std::string(bytes, static_cast<std::size_t>(rows * row))};
+            first += rows;
+        };
+        const std::string stem = tensor.name.substr(0, tensor.name.rfind('.', tensor.name.rfind('.') - 1) + 1);
+        if (tensor.name.ends_with("qkv_proj.weight")) {
+            for (const auto& [part, rows] : {std::pair{"q", q}, {"k", kv}, {"v", kv}}) {
+                add(stem + part + "_proj.weight", rows);
+            }
+            ++split;
+        } else if (tensor.name.ends_with("gate_up_proj.weight")) {
+            for (const char* part : {"gate", "up"}) add(stem + part + "_proj.weight", shape.d_ff);
+            ++split;
+        } else {
+            add(tensor.name, tensor.shape.front());
+        }
+    }
+    EXPECT_EQ(split, 2 * shape.layers);
+    const core::testing::TemporaryDirectory apart;
+    apart.write("model.safetensors", image.file());
+    fs::copy(together / "config.json", apart.path() / "config.json");
+    std::vector<std::vector<float>> rows;
+    for (const fs::path& path : {together, apart.path()}) {
+        core::Context context(core::Model::load(core::ModelSource::open(path), backends().front().ops()),
+                              {.length = 64, .prefill_rows = 64});
+        std::vector<std::int32_t> ids;
+        for (std::int32_t i = 0; i < 40; ++i) ids.push_back(i * 37 % 512);
+        ASSERT_TRUE(context.prefill(ids));
+        rows.emplace_back(context.logits(0).begin(), context.logits(0).end());
+    }
+    EXPECT_EQ(rows[0], rows[1]);
 }
 
 // What a file holds beside the text model is left out, and the configuration says so.

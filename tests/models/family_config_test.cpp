@@ -69,7 +69,16 @@ TEST(FamilyConfigs, RefuseBadInput) {
                 HasSubstr("not finite"));
     EXPECT_THAT(refusal("glm4", {{"partial_rotary_factor", 0.3}}), HasSubstr("rope over 9 of 32 values"));
     EXPECT_THAT(refusal("glm4", {{"partial_rotary_factor", 1.5}}), HasSubstr("partial_rotary_factor"));
-    EXPECT_THAT(refusal("glm4_moe", {{"n_group", 3}}), HasSubstr("accepted")) << "checked where experts are prepared";
+    EXPECT_THAT(refusal("glm4_moe", {{"n_group", 3}}), HasSubstr("n_group is 3, which does not divide 4 experts"));
+    EXPECT_THAT(refusal("glm4_moe", {{"topk_group", 2}}), HasSubstr("topk_group is 2 of 1 groups of 4 experts"));
+    EXPECT_THAT(refusal("glm4_moe", {{"n_group", 4}}), HasSubstr("topk_group is 1 of 4 groups of 1 experts, and each"));
+    EXPECT_THAT(refusal("glm4_moe", {{"n_shared_experts", 2147483647}}), HasSubstr("n_shared_experts is 2147483647"));
+    EXPECT_THAT(refusal("qwen3", {{"num_hidden_layers", 2147483647}}), HasSubstr("num_hidden_layers is 2147483647"));
+    EXPECT_THAT(refusal("qwen3", {{"head_dim", 2147483647}}), HasSubstr("head_dim is 2147483647"));
+    EXPECT_THAT(refusal("gemma4-e", {{"text_config", {{"per_layer_config", {{"0", {{"head_dim", 2147483647}}}}}}}}),
+                HasSubstr("head_dim is 2147483647"));
+    EXPECT_THAT(refusal("gemma4-e", {{"text_config", {{"hidden_size_per_layer_input", 1 << 30}}}}),
+                HasSubstr("hidden_size_per_layer_input is 1073741824"));
     EXPECT_THAT(refusal("smollm3", {{"no_rope_layers", {1, 1}}}), HasSubstr("no_rope_layers has 2 entries"));
     EXPECT_THAT(refusal("cohere2", {{"use_parallel_block", false}}), HasSubstr("use_parallel_block"));
     EXPECT_THAT(refusal("granite", {{"logits_scaling", 0.0}}), HasSubstr("logits_scaling is 0"));

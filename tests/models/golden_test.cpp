@@ -133,7 +133,7 @@ TEST_P(TinyModels, LogitsAndGreedyTokens) {
     }
     std::printf("%s %s: worst logit difference %.5f %% of the range\n", backend.name.c_str(), folder.c_str(),
                 100.0 * worst);
-    ASSERT_LE(worst, backend.range_tolerance) << parting(backend, path, ids, 2.0 * backend.range_tolerance);
+    ASSERT_LE(worst, backend.tiny_tolerance) << parting(backend, path, ids, 2.0 * backend.tiny_tolerance);
     context.truncate(0);
     ASSERT_TRUE(context.prefill(ids));
     EXPECT_GT(expect_greedy(context, golden["greedy_next"], golden["greedy_margin"],

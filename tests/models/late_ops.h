@@ -68,6 +68,16 @@ public:
         work.to = to;
     }
 
+    // Both wait for what was issued before them.
+    void read_page(kernels::KvPages& kv, std::int32_t page, std::span<std::byte> to) override {
+        queue_->run_all();
+        inner().read_page(*static_cast<LateKv&>(kv).inner, page, to);
+    }
+    void write_page(kernels::KvPages& kv, std::int32_t page, std::span<const std::byte> from) override {
+        queue_->run_all();
+        inner().write_page(*static_cast<LateKv&>(kv).inner, page, from);
+    }
+
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         LateWorkspace& a = self(workspace);
         a.poison_all();
@@ -181,6 +191,16 @@ public:
         queue_->run_until(a.last);
         return inner().residual(*a.inner, t);
     }
+    void read_rows(kernels::Workspace& workspace, std::span<float> to) override {
+        LateWorkspace& a = self(workspace);
+        queue_->run_until(a.last);
+        inner().read_rows(*a.inner, to);
+    }
+    void write_rows(kernels::Workspace& workspace, std::span<const float> from) override {
+        LateWorkspace& a = self(workspace);
+        queue_->run_until(a.last);
+        inner().write_rows(*a.inner, from);
+    }
 
 private:
     enum class Kind : std::uint8_t { forward, sample, copy };
@@ -233,10 +253,10 @@ private:
         std::int32_t from = 0, to = 0;
 
         Work() {
-            rows.reserve(64);
+            rows.reserve(512);
             sequences.reserve(64);
             pages.reserve(4096);
-            logit_rows.reserve(64);
+            logit_rows.reserve(512);
             calls.reserve(512);
             plans.reserve(kernels::kTokenSlots);
             slots.reserve(kernels::kTokenSlots);

@@ -2,14 +2,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
 
 #include "base/error.h"
 #include "core/models/encodings.h"
+#include "core/models/model.h"
 #include "core/models/model_source.h"
 #include "kernels/quant/nvfp4.h"
 #include "kernels/quant/q5_0.h"
+#include "tests/support/goldens.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/folder_image.h"
 #include "tests/weights/gguf_image.h"
@@ -143,10 +148,80 @@ TEST(PackedSource, CountsTheBytesOfMemory) {
     EXPECT_EQ(plain.kept, "");
     EXPECT_EQ(source->weight_bytes(), five.kept_bytes + four.kept_bytes + plain.kept_bytes);
     EXPECT_EQ(source->expanded_bytes(), 0) << "panels are as wide as the packed rows";
+    // A device that keeps no rows packed has Q in 16 bits.
+    EXPECT_EQ(core::unpacked_bytes(*source), kWidth * kWidth * 2 - four.kept_bytes);
     image.factor = 2.0f;
     const auto scaled = image.open();
     EXPECT_EQ(scaled->weight_bytes(), source->weight_bytes() + static_cast<std::int64_t>(sizeof(float)));
     EXPECT_EQ(scaled->expanded_bytes(), 0);
+    EXPECT_EQ(core::unpacked_bytes(*scaled), kWidth * kWidth * 4 - four.kept_bytes) << "with a factor, in 32";
+}
+
+// On a device gate and up interleave: of unlike types, both become float32. And so do matrices in an order of inputs
+// beside others that have another.
+TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
+    using core::testing::gptq_image;
+    using core::testing::image_tensor;
+    using core::testing::kOut, core::testing::kIn;
+    const core::testing::TemporaryDirectory directory;
+    core::testing::FolderImage image;
+    image.config = gptq_image().config;
+    const auto plain = [&](const std::string& name, std::vector<std::int64_t> shape) {
+        std::int64_t count = 1;
+        for (const std::int64_t size : shape) count *= size;
+        image.tensors[name] = image_tensor("F16", shape, core::testing::halves(static_cast<std::size_t>(count)));
+    };
+    // An order: of the two groups one has the even inputs, or the first half, or what `first` says.
+    const auto quantised = [&](const std::string& module, int bits, int first) {
+        core::testing::FolderImage one = gptq_image(bits);
+        std::vector<std::int32_t> groups;
+        for (std::int32_t i = 0; i < kIn; ++i) groups.push_back(first == 0 ? i / 32 : first == 1 ? i % 2 : 1 - i % 2);
+        one.tensors["m.g_idx"] = image_tensor("I32", {kIn}, groups);
+        for (auto& [name, tensor] : one.tensors) image.tensors["model.layers.0." + module + name.substr(1)] = tensor;
+    };
+    const std::int64_t wide = kIn, ff = kOut, kv = kOut;
+    plain("model.embed_tokens.weight", {kVocab, wide});
+    for (const char* norm :
+         {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
+        plain(std::string(norm) + ".weight", {wide});
+    }
+    plain("model.layers.0.self_attn.q_proj.weight", {kv, wide});
+    plain("model.layers.0.self_attn.o_proj.weight", {wide, kv});
+    plain("model.layers.0.mlp.down_proj.weight", {wide, ff});
+    directory.write("config.json",
+                    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 32, )"
+                    R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32, )"
+                    R"("vocab_size": 32, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, )"
+                    R"("tie_word_embeddings": true, "quantization_config": {"quant_method": "gptq", )"
+                    R"("group_size": 32}})");
+    const auto expanded = [&](const std::string& first, int first_bits, int first_order, const std::string& second,
+                              int second_bits, int second_order) {
+        for (const char* module : {"mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
+            for (const char* part : {".qweight", ".qzeros", ".scales", ".g_idx", ".weight"}) {
+                image.tensors.erase(std::string("model.layers.0.") + module + part);
+            }
+        }
+        for (const std::string module : {"mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
+            if (module == first) {
+                quantised(module, first_bits, first_order);
+            } else if (module == second) {
+                quantised(module, second_bits, second_order);
+            } else {
+                plain("model.layers.0." + module + ".weight", {kOut, wide});
+            }
+        }
+        directory.write("model.safetensors", image.file());
+        return core::ModelSource::open(directory.path())->expanded_bytes();
+    };
+    constexpr std::int64_t kValues = kOut * kIn, kPacked4 = kOut * 2 * (4 + 16), kPacked8 = kOut * 2 * (4 + 32);
+    const std::string gate = "mlp.gate_proj", up = "mlp.up_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
+    // In the same order they stay packed, and a panel keeps the zeros of each 32 inputs.
+    EXPECT_EQ(expanded(gate, 4, 1, up, 4, 1), 0);
+    EXPECT_EQ(expanded(gate, 4, 1, up, 8, 1), 2 * 4 * kValues - kPacked4 - kPacked8) << "other widths";
+    EXPECT_EQ(expanded(gate, 4, 1, up, 4, 2), 2 * 4 * kValues - 2 * kPacked4) << "other orders";
+    EXPECT_EQ(expanded(gate, 4, 1, "", 0, 0), 4 * kValues - kPacked4 + 2 * kValues) << "beside float16";
+    EXPECT_EQ(expanded(k, 4, 1, v, 4, 1), 4 * 2 * kValues - 2 * kPacked4) << "Q has no order";
+    EXPECT_EQ(expanded(k, 4, 0, v, 4, 0), 2 * (kValues / 32 * 34 - kPacked4)) << "without orders, Q8_0";
 }
 
 TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
@@ -154,6 +229,20 @@ TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
     image.factor = 1.0f;
     image.factors = 2;
     expect_error([&] { image.open(); }, "the tensor blk.0.attn_q.scale should be one F32 number");
+}
+
+// What the packed rows hold is checked when the model is loaded, as all weights are.
+TEST(PackedSource, FindsScalesThatAreNotFinite) {
+    const auto ops = kernels::make_reference_ops();
+    Image image;
+    image.factor = std::numeric_limits<float>::quiet_NaN();
+    expect_error([&] { core::Model::load(image.open(), *ops); },
+                 "the weights of blk.0.attn_q.weight hold NaN or infinities (row 0)");
+    Image five;
+    const std::uint16_t infinity = 0x7c00;
+    std::memcpy(five.v.data() + 11 * 2 * sizeof(kernels::Q5_0::Block), &infinity, sizeof infinity);
+    expect_error([&] { core::Model::load(five.open(), *ops); },
+                 "the weights of blk.0.attn_v.weight hold NaN or infinities (row 11)");
 }
 
 // A folder of MLX with a quantised embedding, which is the head as well, and a bias of zero where a Llama has none.
@@ -210,10 +299,59 @@ TEST(PackedSource, ReadsAFolderWithAQuantisedTable) {
     // Tables stay where they are.
     source->release();
     EXPECT_EQ(source->tensor({.part = "token_embd"}, {kVocab, kWidth}).data, head.data);
+    const auto expect_refused = [&](const core::testing::FolderImage& changed, const std::string& part) {
+        directory.write("model.safetensors", changed.file());
+        expect_error([&] { core::ModelSource::open(directory.path()); }, part);
+    };
+    const std::string layer = "model.layers.0.self_attn.";
+    // Companions that are left over: of a plain matrix, of no matrix at all, and of another format beside this one's.
+    for (const std::string stray : {"self_attn.k_proj.scales", "mlp.other_proj.scales", "self_attn.q_proj.g_idx",
+                                    "self_attn.q_proj.qweight", "self_attn.q_proj.weight_packed"}) {
+        core::testing::FolderImage more = image;
+        more.tensors["model.layers.0." + stray] =
+            image_tensor("F32", {kWidth, 2}, std::vector<float>(2 * kWidth, 0.25f));
+        expect_refused(more, "the tensor 'model.layers.0." + stray + "' is not known for the architecture");
+    }
+    core::testing::FolderImage nan = image;
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(nan.tensors[layer + "q_proj.scales"].bytes.data() + 3 * sizeof none, &none, sizeof none);
+    directory.write("model.safetensors", nan.file());
+    const auto ops = kernels::make_reference_ops();
+    expect_error([&] { core::Model::load(core::ModelSource::open(directory.path()), *ops); },
+                 "the weights of blk.0.attn_q.weight hold NaN or infinities (row 1)");
     // A bias that is not zero would change the model.
     image.tensors["model.layers.0.self_attn.q_proj.bias"].bytes[7] = '\x3f';
-    directory.write("model.safetensors", image.file());
-    expect_error([&] { core::ModelSource::open(directory.path()); }, "q_proj.bias");
+    expect_refused(image, "q_proj.bias");
+}
+
+// The blocks of gpt-oss's experts, with one shape in the header in place of another that has as many bytes.
+TEST(PackedSource, RefusesBlocksOfOtherShapes) {
+    FORESAY_SKIP_WITHOUT_GOLDENS();
+    const fs::path golden = goldens_folder() / "formats/mxfp4-gpt-oss";
+    const auto read = [&](const char* name) {
+        std::ifstream file(golden / name, std::ios::binary);
+        return std::string{std::istreambuf_iterator<char>(file), {}};
+    };
+    const core::testing::TemporaryDirectory directory;
+    directory.write("config.json", read("config.json"));
+    const std::string good = read("model.safetensors"), experts = "model.layers.0.mlp.experts.";
+    const auto expect_refused = [&](const std::string& tensor, const std::string& from, const std::string& to,
+                                    const std::string& sentence) {
+        const std::string before = "\"" + experts + tensor + R"(":{"dtype":"U8","shape":)";
+        std::string bytes = good;
+        const std::size_t at = bytes.find(before + from);
+        ASSERT_NE(at, bytes.npos) << tensor;
+        ASSERT_EQ(from.size(), to.size());
+        bytes.replace(at + before.size(), from.size(), to);
+        directory.write("model.safetensors", bytes);
+        expect_error([&] { core::ModelSource::open(directory.path()); },
+                     "the tensor " + experts + tensor + " should be " + sentence);
+    };
+    expect_refused("down_proj_blocks", "[4,256,3,16]", "[4,256,16,3]", "4 x 256 x 3 x 16 but is 4 x 256 x 16 x 3");
+    expect_refused("down_proj_scales", "[4,256,3]", "[4,128,6]", "4 x 256 x 3 but is 4 x 128 x 6");
+    expect_refused("gate_up_proj_blocks", "[4,192,8,16]", "[2,384,8,16]", "4 x 192 x 8 x 16 but is 2 x 384 x 8 x 16");
+    directory.write("model.safetensors", good);
+    EXPECT_NO_THROW(core::ModelSource::open(directory.path()));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ extern "C" __attribute__((visibility("default"))) const int something_else = 1;
 #elif BAD_KIND == 8   // crashes while it is loaded
 __attribute__((constructor)) static void crash() { std::abort(); }
 FORESAY_EXPORT_SAMPLERS(Bad)
-#elif BAD_KIND == 9   // points nowhere
+#elif BAD_KIND == 9   // points nowhere, aligned
 extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
 extern "C" const foresay_sampler_library foresay_sampler_entry = {
     sizeof(foresay_sampler_library),
@@ -43,7 +43,7 @@ extern "C" const foresay_sampler_library foresay_sampler_entry = {
     0,
     3,
     0,
-    reinterpret_cast<const foresay_sampler* const*>(0x1234)};
+    reinterpret_cast<const foresay_sampler* const*>(0x1000)};
 #elif BAD_KIND == 10  // ends the program while it is loaded
 __attribute__((constructor)) static void leave() { std::exit(0); }
 FORESAY_EXPORT_SAMPLERS(Bad)

@@ -1,8 +1,13 @@
 // Damaged plugin files: each is refused with a message or loads; none crashes or hangs the host.
 
+#include <elf.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <fstream>
 #include <random>
 #include <span>
 #include <vector>
@@ -34,6 +39,49 @@ TEST(HostilePlugin, NoElf) {
               "it is not a shared object (ELF) file");
     EXPECT_EQ(check(std::string(100000, '\0')), "it is not a shared object (ELF) file");
     EXPECT_NE(check(read_file("/proc/self/exe")), "");  // a program
+}
+
+TEST(HostilePlugin, OfAnotherMachine) {
+    const std::string whole = read_file(kGood);
+    std::string bytes = whole;
+    bytes[EI_CLASS] = ELFCLASS32;
+    EXPECT_EQ(check(bytes), "it was built for another kind of machine");
+    bytes = whole;
+    bytes[EI_DATA] = ELFDATA2MSB;
+    EXPECT_EQ(check(bytes), "it was built for another kind of machine");
+    bytes = whole;
+    bytes[offsetof(Elf64_Ehdr, e_machine)] ^= 0x55;
+    EXPECT_EQ(check(bytes), "it was built for another kind of machine");
+    OwnFolder own;
+    write_file(own.path() / "far.so", bytes);
+    EXPECT_EQ(error_of([&] {
+                  PluginHost({{own.path()}, {}}).load("far");
+              }),
+              "plugin '" + (own.path() / "far.so").string() +
+                  "' cannot be loaded: it was built for another kind of "
+                  "machine");
+}
+
+// Loads wordlist from a file in a process of its own, which ends before anything of the library runs: 0, or 1 where the
+// file was refused by its name; anything else is wrong.
+int load_apart(const std::filesystem::path& path) {
+    const pid_t child = ::fork();
+    if (child < 0) return -1;
+    if (child == 0) {
+        // The promise covers what happens before the plugin's code is called: loading is tried in a child process
+        // first, and loading here does the same.
+        int result = 0;
+        try {
+            PluginHost host({{}, {}});
+            host.load("wordlist", path);
+        } catch (const Error& error) {
+            result = std::string(error.what()).find(path.string()) != std::string::npos ? 1 : 2;
+        }
+        ::_exit(result);
+    }
+    int status = 0;
+    if (::waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+    return WEXITSTATUS(status);
 }
 
 TEST(HostilePlugin, EveryTruncationIsSeen) {
@@ -77,25 +125,9 @@ TEST(HostilePlugin, FlippedBitsDoNotHurtTheHost) {
             bytes[64 + random() % (region - 64)] ^= static_cast<char>(1u << (random() % 8));
         const auto path = own.path() / ("wordlist" + std::to_string(round) + ".so");
         write_file(path, bytes);
-        const pid_t child = ::fork();
-        ASSERT_GE(child, 0);
-        if (child == 0) {
-            // The promise covers what happens before the plugin's code is called: loading is tried in a child
-            // process first, and loading here does the same.
-            int result = 0;
-            try {
-                PluginHost host({{}, {}});
-                host.load("wordlist", path);
-            } catch (const Error& error) {
-                result = std::string(error.what()).find(path.string()) != std::string::npos ? 1 : 2;
-            }
-            ::_exit(result);
-        }
-        int status = 0;
-        ASSERT_EQ(::waitpid(child, &status, 0), child);
-        ASSERT_TRUE(WIFEXITED(status)) << "round " << round;
-        ASSERT_NE(WEXITSTATUS(status), 2) << "round " << round;
-        refused += WEXITSTATUS(status);
+        const int result = load_apart(path);
+        ASSERT_TRUE(result == 0 || result == 1) << "round " << round << ": " << result;
+        refused += result;
         std::filesystem::remove(path);
     }
     EXPECT_GT(refused, kRounds / 10);

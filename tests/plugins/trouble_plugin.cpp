@@ -1,7 +1,9 @@
 // tests/plugins/trouble_plugin.cpp: a sampler that does what its parameter says: crash, end the program, hang, or
 // answer as it must not.
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,6 +17,7 @@ namespace {
 
 volatile int* const kNowhere = nullptr;
 volatile int zero = 0;
+char* volatile leaked = nullptr;
 
 __attribute__((noinline)) int use_up_the_stack(int depth) {
     volatile char frame[4096];
@@ -32,12 +35,14 @@ struct Trouble {
         std::int64_t at = 0;
     };
     static auto parameters() {
-        return foresay::parameters(foresay::choice("deed", &Parameters::deed,
-                                                   {"none", "segfault", "bus", "illegal", "divide", "abort", "overflow",
-                                                    "exit", "quick_exit", "_exit", "hang", "impure", "huge", "nan",
-                                                    "thread", "crash_in_create", "exit_in_create", "throw_in_destroy"},
-                                                   "What it does."),
-                                   foresay::integer("at", &Parameters::at, 0, 1000000, "From this index on."));
+        return foresay::parameters(
+            foresay::choice(
+                "deed", &Parameters::deed,
+                {"none",   "segfault",   "bus",    "illegal", "divide",          "abort",          "overflow",
+                 "exit",   "quick_exit", "_exit",  "hang",    "impure",          "huge",           "nan",
+                 "thread", "file",       "socket", "leak",    "crash_in_create", "exit_in_create", "throw_in_destroy"},
+                "What it does."),
+            foresay::integer("at", &Parameters::at, 0, 1000000, "From this index on."));
     }
     Trouble(Parameters p, foresay::Host) : p_(std::move(p)) {
         if (p_.deed == "crash_in_create") *kNowhere = 1;
@@ -48,6 +53,9 @@ struct Trouble {
     }
     void process(const foresay::Context& context, foresay::Candidates& candidates) const {
         if (context.index() < static_cast<std::uint64_t>(p_.at)) return;
+#ifdef TROUBLE_BUILT_AGAIN
+        fail("this is the new code");
+#endif
         if (p_.deed == "segfault") *kNowhere = 1;
         if (p_.deed == "bus") ::raise(SIGBUS);
         if (p_.deed == "illegal") __builtin_trap();
@@ -62,6 +70,11 @@ struct Trouble {
             const ssize_t ignored = ::write(STDOUT_FILENO, "<hangs>", 7);
             for (zero = static_cast<int>(ignored); zero != 2;) {
             }
+        }
+        if (p_.deed == "file" && ::open("/etc/passwd", O_RDONLY) >= 0) fail("it could open a file");
+        if (p_.deed == "socket" && ::socket(AF_INET, SOCK_STREAM, 0) >= 0) fail("it could make a socket");
+        if (p_.deed == "leak") {
+            for (int i = 0; i < 16; ++i) leaked = new char[std::size_t{256} << 20];
         }
         static int calls = 0;
         if (p_.deed == "impure" && ++calls % 4 == 0) candidates.truncate(1);

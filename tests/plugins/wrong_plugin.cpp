@@ -14,6 +14,7 @@
 #include <ctime>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -244,13 +245,10 @@ unsigned salt_of(Instance& in, const State* state, const foresay_context* contex
         case kAddress:
             return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(&in) >> 4);
         case kTableOrder: {
-            // Which of 16 objects comes first in a table of their addresses.
-            static Instance* const objects = new Instance[16]();
-            std::unordered_set<const void*> table;
-            for (int i = 0; i < 16; ++i) table.insert(objects + i);
-            std::size_t bucket = 0;
-            while (table.begin(bucket) == table.end(bucket)) ++bucket;
-            return static_cast<unsigned>(static_cast<const Instance*>(*table.begin(bucket)) - objects);
+            // Where an object comes in a table of addresses: one so large that two processes hardly ever agree.
+            static const auto object = std::make_unique<int>();
+            static const std::unordered_set<const int*> table(100000);
+            return static_cast<unsigned>(table.bucket(object.get()));
         }
         case kCachesByIndex: {
             // What it said first about this index, whatever the text was then.

@@ -125,6 +125,27 @@ TEST(GrammarStage, ErrorsNameTheStage) {
     EXPECT_EQ(refused(grammar("regex", "a", {{"after", std::string("free")}}), ByteVocabulary(false)), "");
 }
 
+// What a grammar may take by default is little; one's own may be allowed more.
+TEST(GrammarStage, WhatTakesLongIsRefusedUnlessItIsAllowed) {
+    const ByteVocabulary vocabulary;
+    std::string words;
+    for (int i = 0; i < 200'000; ++i) words += std::to_string(i * 7919ll % 1'000'003) + "\n";
+    const auto compiles = [&](Parameters more) {
+        try {
+            Chain chain({grammar("choices", words, std::move(more))}, vocabulary);
+            return std::string();
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+    };
+    EXPECT_EQ(compiles({{"most_work", std::int64_t{1}}}),
+              "grammar: this grammar takes too long to compile; use fewer alternatives, or fewer or smaller "
+              "repetitions");
+    EXPECT_EQ(compiles({{"most_work", std::int64_t{20}}}), "");
+    const auto& parameters = find_builtin("grammar")->description().parameters;
+    EXPECT_EQ(std::get<std::int64_t>(parameters.back().fallback), 2) << "hostile_test.cpp says what that means";
+}
+
 // A draft follows guesses, also ones that the grammar does not allow, and leaves the live chain as it was. The masks of
 // its plans stay as they are while others are made: a device reads them later.
 TEST(GrammarStage, ADraftRunsAheadAlone) {

@@ -66,6 +66,19 @@ struct Judge : Masker {
     }
 };
 
+// The rule as bits, with states that cannot be copied.
+struct SoleMasker : Masker {
+    static constexpr Info info{"sole", "1", "The rule as bits, without copies.", "Apache-2.0"};
+    struct State : Rule::State {
+        State() = default;
+        State(State&&) = default;
+        State& operator=(State&&) = default;
+        State(const State&) = delete;
+        State& operator=(const State&) = delete;
+    };
+    using Masker::Masker;
+};
+
 struct WholeDropper : Rule {
     static constexpr Info info{"dropper", "1", "The rule over the whole vocabulary.", "Apache-2.0"};
     explicit WholeDropper(Host) {}

@@ -37,7 +37,40 @@ std::vector<ChainSpec> chains_with(const StageSpec& rule) {
             {kPenalties, rule, stage("top_p", {{"p", 0.9}}), kWarm},
             {rule, stage("min_p", {{"p", 0.05}}), kGreedy},
             {kTop, rule, kWarm},
-            {rule, stage("mirostat")}};
+            {rule, stage("mirostat")},
+            {kPenalties, rule, stage("top_k", {{"k", std::int64_t{40}}}), stage("top_p", {{"p", 0.9}}), kWarm}};
+}
+
+// How rows were decided where a backend runs what it can.
+struct Shares {
+    int guesses = 0, right = 0, candidates = 0, rows = 0;
+};
+Shares shares;
+
+// A backend runs a's plan, or the part of it that `of` compiles, and a goes on from there, on the host.
+template <class Compiled>
+void expect_planned(Chain& a, const Compiled& of, bool ahead, std::vector<float> row, const Decision& expected) {
+    PlanBuffer plan;
+    kernels::SamplingScratch scratch;
+    if (of.compile(plan) == nullptr) {
+        const kernels::SampledToken sampled = kernels::sample_row(row, plan.plan, scratch);
+        ASSERT_EQ(sampled.token, expected.token) << "as a plan";
+        ASSERT_EQ(sampled.margin, expected.margin);
+        return;
+    }
+    if (!of.compile_prefix(plan)) return;
+    kernels::KeptCandidates kept;
+    kept.reserve({&plan.plan, 1});
+    const kernels::SampledToken guess = kept.sample(row, plan.plan, scratch, 3);
+    Decision found = a.decide(kept.at(3), ahead);
+    (found.needs_row ? shares.rows : shares.candidates) += 1;
+    if (plan.guess) {
+        ++shares.guesses;
+        shares.right += guess.token == expected.token ? 1 : 0;
+    }
+    if (found.needs_row) found = a.decide_again(row, ahead);
+    ASSERT_EQ(found.token, expected.token) << "from candidates";
+    ASSERT_EQ(found.margin, expected.margin);
 }
 
 // Walks both chains over the same rows, with drafts in between.
@@ -47,9 +80,7 @@ void expect_equal(const ChainSpec& one, const ChainSpec& other, const Vocabulary
     std::vector<std::int32_t> prompt = {3, 1, 4, 1, 5};
     a.begin(seed, 1, prompt, 0, seed % 3);
     b.begin(seed, 1, prompt, 0, seed % 3);
-    DraftChain draft_a, draft_b;
-    PlanBuffer plan;
-    kernels::SamplingScratch scratch;
+    DraftChain draft_a, draft_b, verifying;
     for (int step = 0; step < 12; ++step) {
         draft_a.start(a);
         draft_b.start(b);
@@ -70,11 +101,12 @@ void expect_equal(const ChainSpec& one, const ChainSpec& other, const Vocabulary
         ASSERT_EQ(decided.failure, nullptr) << decided.failure->message;
         ASSERT_EQ(decided.token, expected.token) << "step " << step;
         ASSERT_EQ(decided.margin, expected.margin) << "step " << step;
-        if (a.compile(plan) == nullptr) {
-            const kernels::SampledToken sampled = kernels::sample_row(planned, plan.plan, scratch);
-            ASSERT_EQ(sampled.token, expected.token) << "as a plan, step " << step;
-            ASSERT_EQ(sampled.margin, expected.margin);
-        }
+        SCOPED_TRACE("step " + std::to_string(step));
+        ASSERT_NO_FATAL_FAILURE(expect_planned(a, a, false, planned, expected));
+        verifying.start_to_verify(a);
+        ASSERT_TRUE(verifying.complete());
+        ASSERT_NO_FATAL_FAILURE(expect_planned(a, verifying, true, planned, expected));
+        a.decide(planned);  // what accept() learns from
         a.accept(decided.token);
         b.accept(decided.token);
     }
@@ -98,6 +130,88 @@ TEST(Judging, TestAndMaskAreStagesThatSeeEverything) {
             }
         }
     }
+    // Every way was taken, and guesses are made with a chance to be right.
+    EXPECT_GT(shares.candidates, 500);
+    EXPECT_GT(shares.rows, 100);
+    EXPECT_GT(shares.guesses, 10);
+    EXPECT_GT(shares.right, 0);
+}
+
+// States that cannot be copied: the draft does without them, the rows that verify it do not.
+TEST(Judging, StagesWithoutCopiesVerifyFromCandidates) {
+    const LetterVocabulary vocabulary(257);
+    const ChainSpec spec = {judge<SoleMasker>(), kPenalties, stage("top_k", {{"k", std::int64_t{40}}}), kWarm};
+    Chain sole(spec, vocabulary), other({judge<Masker>(), spec[1], spec[2], spec[3]}, vocabulary);
+    EXPECT_EQ(sole.hidden_from_draft(), std::vector<std::string>{"rule"});
+    EXPECT_EQ(sole.host_stage(), nullptr);
+    DraftChain verifying;
+    PlanBuffer plan;
+    sole.begin(4, 0, std::vector<std::int32_t>{7, 8});
+    other.begin(4, 0, std::vector<std::int32_t>{7, 8});
+    std::mt19937 random(9);
+    shares = {};
+    for (int step = 0; step < 60; ++step) {
+        std::vector<float> row(257);
+        for (float& logit : row) logit = std::normal_distribution<float>()(random);
+        std::vector<float> same = row;
+        const Decision expected = other.decide(same);
+        verifying.start_to_verify(sole);
+        EXPECT_STREQ(verifying.host_stage(), "rule");
+        ASSERT_NO_FATAL_FAILURE(expect_planned(sole, sole, false, row, expected));
+        ASSERT_NO_FATAL_FAILURE(expect_planned(sole, verifying, true, row, expected));
+        sole.accept(expected.token);
+        other.accept(expected.token);
+    }
+    EXPECT_GT(shares.candidates, 0);
+    EXPECT_EQ(shares.candidates + shares.rows, 60);
+}
+
+struct Seldom {
+    static constexpr Info info{"seldom", "1", "Drops one token.", "Apache-2.0"};
+    bool test(const Context&, std::int32_t id) const { return id != 77; }
+};
+
+// Where a test seldom drops what is likely, the plan's token is the chain's: a forward may start from it.
+TEST(Judging, GuessesAreMadeWhereTheyAreLikely) {
+    const LetterVocabulary vocabulary(600);
+    Chain chain({{"seldom", {}, linked_factory<Seldom>()},
+                 kPenalties,
+                 stage("top_k", {{"k", std::int64_t{40}}}),
+                 stage("top_p", {{"p", 0.95}}),
+                 kWarm},
+                vocabulary);
+    chain.begin(1, 0, std::vector<std::int32_t>{5});
+    std::mt19937 random(6);
+    PlanBuffer plan;
+    kernels::SamplingScratch scratch;
+    int right = 0;
+    for (int step = 0; step < 50; ++step) {
+        std::vector<float> row(600);
+        for (float& logit : row) logit = std::normal_distribution<float>()(random);
+        ASSERT_TRUE(chain.compile_prefix(plan));
+        ASSERT_TRUE(plan.guess);
+        EXPECT_EQ(plan.plan.cut, 64);
+        std::vector<float> same = row;
+        const kernels::SampledToken guess = kernels::sample_row(same, plan.plan, scratch);
+        const Decision decided = chain.decide(row);
+        right += guess.token == decided.token && guess.margin == decided.margin ? 1 : 0;
+        chain.accept(decided.token);
+    }
+    EXPECT_GE(right, 40);
+    // One that drops them often: the host would wait in vain.
+    Chain strict({judge<Tester>(), kTop, kWarm}, vocabulary);
+    strict.begin(1, 0, std::vector<std::int32_t>{5});
+    for (int step = 0; step < 40; ++step) {
+        std::vector<float> row(600);
+        for (float& logit : row) logit = std::normal_distribution<float>()(random);
+        row[0] = -9.0f;
+        const Decision decided = strict.decide(row);
+        ASSERT_EQ(decided.failure, nullptr);
+        strict.accept(decided.token);
+    }
+    ASSERT_TRUE(strict.compile_prefix(plan));
+    EXPECT_FALSE(plan.guess);
+    EXPECT_TRUE(plan.plan.greedy);
 }
 
 // The comparison can fail: a rule that is left out gives other tokens.
@@ -167,6 +281,17 @@ struct OddMask : Odd {
     std::int32_t size_;
 };
 
+// Even ids, as a mask that is made once. The last word has 25 tokens of 601.
+struct PreparedMask {
+    static constexpr Info info{"odd", "1", "Even ids.", "Apache-2.0"};
+    explicit PreparedMask(Host host) : words_((static_cast<std::size_t>(host.vocabulary_size()) + 31) / 32) {
+        Bits even(words_.data(), words_.size());
+        for (std::int32_t id = 0; id < host.vocabulary_size(); id += 2) even.allow(id);
+    }
+    void mask(const Context&, Bits& bits) const { bits.copy(words_); }
+    std::vector<std::uint32_t> words_;
+};
+
 template <typename T>
 StageSpec odd(const char* deed, StageSpec::OnError policy = StageSpec::OnError::stop) {
     return {"odd", {{"deed", std::string(deed)}}, linked_factory<T>(), policy};
@@ -207,6 +332,23 @@ TEST(Judging, WrongJudgesAreNamed) {
         EXPECT_EQ(failure_of<OddMask>("throw", after), start + "it cannot say");
         EXPECT_EQ(failure_of<OddMask>("none", after), none);
         EXPECT_EQ(failure_of<OddMask>("calls", after), twice);
+    }
+}
+
+TEST(Judging, AMaskThatWasMadeBeforeDecidesAsOneOfSingleBits) {
+    const LetterVocabulary vocabulary(601);
+    Chain made({{"odd", {}, linked_factory<PreparedMask>()}, kWarm}, vocabulary),
+        single({odd<OddMask>("even"), kWarm}, vocabulary);
+    std::mt19937 random(6);
+    for (Chain* chain : {&made, &single}) chain->begin(1, 0, {});
+    for (int step = 0; step < 30; ++step) {
+        const std::vector<float> row = random_row(random, 601);
+        std::vector<float> a = row, b = row;
+        const Decision decided = made.decide(a);
+        ASSERT_EQ(decided.failure, nullptr);
+        ASSERT_EQ(decided.token, single.decide(b).token);
+        ASSERT_EQ(decided.token % 2, 0);
+        for (Chain* chain : {&made, &single}) chain->accept(decided.token);
     }
 }
 

@@ -3,16 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "engine/configuration.h"
 #include "server/json.h"
-#include "server/keys.h"
-#include "server/service.h"
-#include "tests/server/served.h"
+#include "server/loop_backend.h"
+#include "tests/server/direct.h"
 
 namespace foresay::testing {
 namespace {
@@ -20,116 +19,9 @@ namespace {
 using namespace std::chrono_literals;
 using server::Json;
 using server::parse_json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Writes three tokens of the prompt, or none, and fails.
-class FailingBackend final : public server::Backend {
-public:
-    server::Ticket submit(server::BackendRequest request, std::shared_ptr<server::TokenSink> sink) override {
-        thread_ = std::async(std::launch::async, [this, sink, prompt = std::move(request.prompt)] {
-            for (int i = 0; i < tokens && sink->token({prompt[0], false, "", nullptr}); ++i) {
-            }
-            server::BackendEnd end;
-            end.finish = finish;
-            end.error = "the stage 'x' has failed";
-            sink->end(end);
-        });
-        return 1;
-    }
-    void cancel(server::Ticket) override {}
-    void pause(server::Ticket, bool) override {}
-    void stop() override {}
-    std::size_t running() const override { return 0; }
-    std::size_t waiting() const override { return 0; }
-    std::size_t most_running() const override { return 1; }
-
-    int tokens = 0;
-    server::BackendEnd::Finish finish = server::BackendEnd::Finish::failed;
-
-private:
-    std::future<void> thread_;
-};
-
-class Taken final : public server::Exchange {
-public:
-    void send(server::HttpResponse response) override {
-        const std::lock_guard lock(mutex_);
-        response_ = std::move(response);
-        begun_ = ended_ = true;
-        ended_now_.notify_all();
-    }
-    void begin(server::HttpResponse head, std::string) override {
-        const std::lock_guard lock(mutex_);
-        response_ = std::move(head);
-        begun_ = true;
-    }
-    void write(std::string_view bytes) override {
-        const std::lock_guard lock(mutex_);
-        response_.body += bytes;
-    }
-    void finish() override {
-        const std::lock_guard lock(mutex_);
-        ended_ = true;
-        ended_now_.notify_all();
-    }
-    bool begun() const override { return begun_; }
-    bool gone() const override { return false; }
-    void on_gone(std::function<void()>) override {}
-    void on_pressure(std::function<void(bool)>) override {}
-    server::HttpResponse wait() {
-        std::unique_lock lock(mutex_);
-        EXPECT_TRUE(ended_now_.wait_for(lock, 10s, [this] { return ended_; }));
-        return response_;
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable ended_now_;
-    server::HttpResponse response_;
-    std::atomic<bool> begun_{false};
-    bool ended_ = false;
-};
-
-struct Asked {
-    const char* path;
-    std::string body;  // without the braces
-    const char* last;  // what the last event of a stream that fails begins with
-};
-
-std::vector<Asked> asked() {
-    const std::string messages = R"("messages":[{"role":"user","content":"x = 1"}],"max_tokens":20)";
-    return {{"/v1/chat/completions", messages, "data: {\"error\":{\"message\":"},
-            {"/v1/completions", R"("prompt":"x = 1")", "data: {\"error\":{\"message\":"},
-            {"/v1/responses", R"("input":"x = 1")", "event: response.failed\ndata: {"},
-            {"/v1/messages", messages, "event: error\ndata: {\"type\":\"error\",\"error\":{"},
-            {"/api/chat", R"("messages":[{"role":"user","content":"x = 1"}])", "{\"error\":"},
-            {"/api/generate", R"("prompt":"x = 1","raw":true)", "{\"error\":"},
-            {"/completion", R"("prompt":"x = 1")", "data: {\"error\":{"},
-            {"/infill", R"("input_prefix":"x = ","input_suffix":"\n")", "data: {\"error\":{"},
-            {"/v1/fim/completions", R"("prompt":"x = ","suffix":"\n")", "data: {\"error\":{"}};
-}
-
-struct Direct {
-    server::Keys keys{""};
-    FailingBackend* backend = new FailingBackend;
-    server::Service service{keys, {}};
-
-    Direct() {
-        service.serve(std::make_shared<server::Loaded>(bundled(), "", std::vector<std::string>{},
-                                                       std::unique_ptr<server::Backend>(backend)));
-    }
-    server::HttpResponse ask(const Asked& request, bool stream) {
-        server::HttpRequest http;
-        http.method = "POST";
-        http.path = request.path;
-        http.body = "{" + request.body + (stream ? R"(,"stream":true})" : R"(,"stream":false})");
-        http.id = "req_0123456789abcdef";
-        const auto taken = std::make_shared<Taken>();
-        service.handle(std::move(http), taken);
-        return taken->wait();
-    }
-};
 
 const server::Header* header_of(const server::HttpResponse& response, const std::string& name) {
     for (const server::Header& header : response.headers) {
@@ -145,22 +37,35 @@ std::string last_event(std::string body, bool lines) {
     return at == body.npos ? body : body.substr(at + (lines ? 1 : 2));
 }
 
+using Finish = server::BackendEnd::Finish;
+
+std::vector<std::int32_t> tokens_of(std::string_view text) {
+    return bundled().tokenizer().encode(text, {.add_special = false, .parse_special = false});
+}
+
 TEST(Failures, AreToldInTheShapeOfTheProtocol) {
     Direct direct;
+    direct.backend().finish = Finish::failed;
+    int failed = 0, begun = 0;
     for (const Asked& request : asked()) {
         const bool lines = std::string_view(request.path).starts_with("/api/");
-        direct.backend->tokens = 0;
-        const server::HttpResponse whole = direct.ask(request, false);
+        direct.backend().tokens = {};
+        const server::HttpResponse whole = direct.post(request.path, request.with(false));
         EXPECT_EQ(whole.status, 500) << request.path << whole.body;
-        EXPECT_THAT(whole.body, HasSubstr("the stage 'x' has failed")) << request.path;
-        for (const int tokens : {0, 3}) {
-            direct.backend->tokens = tokens;
-            const server::HttpResponse stream = direct.ask(request, true);
+        EXPECT_THAT(whole.body, HasSubstr(ScriptedBackend::kError)) << request.path;
+        EXPECT_EQ(direct.count_of(500), ++failed) << request.path;
+        EXPECT_EQ(direct.log(), "POST " + std::string(request.path) + " 500: " + ScriptedBackend::kError + "\n");
+        for (const char* text : {"", "x = 1"}) {
+            direct.backend().tokens = tokens_of(text);
+            const server::HttpResponse stream = direct.post(request.path, request.with(true));
             EXPECT_EQ(stream.status, 200) << request.path;
             const std::string last = last_event(stream.body, lines);
             EXPECT_TRUE(last.starts_with(request.last)) << request.path << ": " << last;
-            EXPECT_THAT(last, HasSubstr("the stage 'x' has failed")) << request.path;
+            EXPECT_THAT(last, HasSubstr(ScriptedBackend::kError)) << request.path;
             EXPECT_THAT(stream.body, Not(HasSubstr("[DONE]"))) << request.path;
+            EXPECT_EQ(direct.count_of(200), ++begun) << request.path;
+            EXPECT_EQ(direct.log(), "POST " + std::string(request.path) + " 200\nPOST " + request.path +
+                                        ": failed after its beginning: " + ScriptedBackend::kError + "\n");
         }
     }
 }
@@ -168,23 +73,190 @@ TEST(Failures, AreToldInTheShapeOfTheProtocol) {
 // The server stops, or changes its model.
 TEST(Failures, AnAnswerThatIsCutOffIsNoAnswer) {
     Direct direct;
-    direct.backend->finish = server::BackendEnd::Finish::cancelled;
+    direct.backend().finish = Finish::cancelled;
+    int cut = 0;
     for (const Asked& request : asked()) {
-        const server::HttpResponse whole = direct.ask(request, false);
+        const server::HttpResponse whole = direct.post(request.path, request.with(false));
         EXPECT_EQ(whole.status, 503) << request.path;
         EXPECT_THAT(whole.body, HasSubstr("come again")) << request.path;
+        EXPECT_EQ(direct.count_of(503), ++cut);
     }
-    direct.service.drain();
-    server::HttpRequest http;
-    http.method = "POST";
-    http.path = "/v1/completions";
-    http.id = "req_0123456789abcdef";
-    http.from_network = false;
-    const auto refused = direct.service.check(http);
-    ASSERT_TRUE(refused.has_value());
-    EXPECT_EQ(refused->status, 503);
-    ASSERT_NE(header_of(*refused, "retry-after"), nullptr);
-    EXPECT_THAT(refused->body, HasSubstr("shutting_down"));
+    direct.service().drain();
+    const server::HttpResponse refused = direct.post("/v1/completions", "");
+    EXPECT_EQ(refused.status, 503);
+    ASSERT_NE(header_of(refused, "retry-after"), nullptr);
+    EXPECT_THAT(refused.body, HasSubstr("shutting_down"));
+    EXPECT_EQ(direct.count_of(503), cut + 1);
+}
+
+// The status of an answer whose client has gone reaches no one, so it is no failure of the server.
+TEST(Failures, AClientThatHasGoneIsCountedApart) {
+    Direct direct;
+    direct.backend().finish = Finish::cancelled;
+    server::HttpRequest request;
+    request.method = "POST";
+    request.path = "/v1/completions";
+    request.body = R"({"prompt":"x"})";
+    request.id = "req_0123456789abcdef";
+    const auto taken = std::make_shared<Taken>();
+    taken->leaves = true;
+    direct.service().handle(std::move(request), taken);
+    taken->wait();
+    EXPECT_EQ(direct.count_of(server::Metrics::kClientGone), 1);
+    EXPECT_EQ(direct.count_of(503), 0);
+    EXPECT_EQ(direct.log(), "POST /v1/completions 499: the client has gone\n");
+}
+
+// Messages quote what is wrong; the log names the field.
+TEST(Failures, TheLogHasNoTextOfARequest) {
+    const std::filesystem::path file =
+        std::filesystem::temp_directory_path() / ("foresay_quotes_" + std::to_string(::getpid()) + ".jinja");
+    std::ofstream(file) << "{% for m in messages %}{% if 'SECRET' in m.content %}{{ raise_exception('refused: ' + "
+                           "m.content) }}{% endif %}{{ m.content }}{% endfor %}";
+    const std::vector<std::string> settings = {"sampling.chain=[\"temperature\"]", "target.context=512",
+                                               "chat.style=\"auto\"", "chat.template=\"" + file.string() + "\""};
+    engine::EngineOptions engine_options;
+    engine_options.draft = false;
+    const engine::Engine engine = engine::Engine::open(
+        engine::load_config(FORESAY_SOURCE_DIR "/configs/python-coder.toml", settings), engine_options);
+    server::ServiceOptions options;
+    options.any_model = false;
+    Direct direct(engine, "", std::move(options));
+    direct.backend().tokens = tokens_of("SECRET");
+    const struct {
+        const char *path, *body;
+        int status;
+        const char* note;
+    } table[] = {
+        {"/v1/completions", R"({"prompt":"SECRET)", 400, "invalid_json"},
+        {"/v1/completions", "{\"prompt\":\"SECRET\nSECRET\"}", 400, "invalid_json"},
+        {"/v1/completions", R"(SECRET)", 400, "invalid_json"},
+        {"/v1/completions", R"({"prompt" "SECRET"})", 400, "invalid_json"},
+        {"/v1/completions", R"({"prompt":"SECRET","seed":1e999})", 400, "invalid_json"},
+        {"/v1/chat/completions", R"({"messages":[{"role":"SECRET","content":"x"}]})", 400,
+         "invalid_value \"messages[0].role\""},
+        {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"SECRET"}]})", 400, "messages"},
+        {"/v1/messages", R"({"max_tokens":1,"messages":[{"role":"user","content":[{"type":"SECRET"}]}]})", 400,
+         "unsupported_content \"messages[0].content[0]\""},
+        {"/v1/completions", R"({"prompt":"x","model":"SECRET"})", 404, "model_not_found \"model\""},
+        {"/v1/completions", R"({"prompt":"x","foresay":{"chain":["SECRET"]}})", 400, "invalid_value \"foresay.chain\""},
+        {"/v1/completions", R"({"prompt":"x","grammar":"SECRET"})", 400, "invalid_value \"grammar\""},
+        {"/v1/completions", R"({"prompt":"SECRET"})", 200, ""},
+        {"/v1/completions", R"({"prompt":"SECRET","stream":true})", 200, ""},
+    };
+    for (const auto& [path, body, status, note] : table) {
+        const server::HttpResponse answer = direct.post(path, body);
+        EXPECT_EQ(answer.status, status) << body << answer.body;
+        const std::string log = direct.log();
+        EXPECT_THAT(log, Not(HasSubstr("SECRET"))) << body;
+        EXPECT_THAT(log, HasSubstr("POST " + std::string(path) + " " + std::to_string(status))) << body;
+        EXPECT_THAT(log, HasSubstr(note)) << body;
+        if (std::string_view(note) == "invalid_json") {
+            EXPECT_THAT(answer.body, AllOf(HasSubstr("at byte "), Not(HasSubstr("SECRET"))));
+        }
+    }
+    std::filesystem::remove(file);
+}
+
+// Times are looked at with each token.
+TEST(Failures, ATimeLimitEndsAText) {
+    Direct direct;
+    direct.backend().tokens = tokens_of("x\ny\nz");
+    direct.backend().between = 20ms;
+    // Of a hole: after that time, at the next line break that follows another.
+    const std::string hole = R"({"input_prefix":"a = ","input_suffix":"","t_max_predict_ms":)";
+    const Json cut = parse_json(direct.post("/infill", hole + "1}").body);
+    EXPECT_EQ(cut.text("content"), "x\ny");
+    EXPECT_EQ(cut.text("stop_type"), "limit");
+    EXPECT_EQ(cut["timings"].text("truncated_by"), "time");
+    const Json whole = parse_json(direct.post("/infill", hole + "1000000}").body);
+    EXPECT_EQ(whole.text("content"), "x\ny\nz");
+    EXPECT_EQ(whole.text("stop_type"), "eos");
+    EXPECT_FALSE(whole["timings"].has("truncated_by"));
+    // Of any text: at once.
+    const std::string prompt = R"({"prompt":"a = ","foresay":{"deadline_ms":)";
+    const server::HttpResponse late = direct.post("/v1/completions", prompt + "1}}");
+    EXPECT_EQ(late.status, 408) << late.body;
+    EXPECT_EQ(parse_json(late.body)["error"].text("code"), "deadline_exceeded");
+    ASSERT_NE(header_of(late, "x-should-retry"), nullptr);
+    EXPECT_EQ(header_of(late, "x-should-retry")->value, "false");
+    EXPECT_EQ(direct.count_of(408), 1);
+    direct.backend().tokens = tokens_of("x");
+    direct.backend().tokens.resize(3, direct.backend().tokens[0]);
+    direct.backend().between = 700ms;
+    const server::HttpResponse begun = direct.post("/v1/completions", prompt + "1000}}");
+    EXPECT_EQ(begun.status, 200) << begun.body;
+    EXPECT_EQ(text_of_answer(begun.body), "x");
+    EXPECT_EQ(parse_json(begun.body)["timings"].text("truncated_by"), "deadline");
+    EXPECT_EQ(parse_json(begun.body)["choices"].items()[0].text("finish_reason"), "length");
+    const server::HttpResponse all = direct.post("/v1/completions", prompt + "1000000}}");
+    EXPECT_EQ(text_of_answer(all.body), "xxx");
+}
+
+// Goes when it is told to, and counts what it is sent.
+class Leaving final : public server::Exchange {
+public:
+    void send(server::HttpResponse) override { end(); }
+    void begin(server::HttpResponse, std::string) override { begun_ = true; }
+    void write(std::string_view) override {
+        ++pieces;
+        if (on_piece) on_piece(pieces);
+    }
+    void finish() override { end(); }
+    bool begun() const override { return begun_; }
+    bool gone() const override { return gone_; }
+    void on_gone(std::function<void()> callback) override { when_gone_ = std::move(callback); }
+    void on_pressure(std::function<void(bool)>) override {}
+    void leave() {
+        gone_ = true;
+        at_leaving = pieces;
+        when_gone_();
+    }
+    void end() {
+        if (!std::exchange(over_, true)) ended_.set_value();
+    }
+    bool ended() { return ended_.get_future().wait_for(30s) == std::future_status::ready; }
+
+    int pieces = 0, at_leaving = 0;
+    std::function<void(int)> on_piece;
+
+private:
+    std::function<void()> when_gone_;
+    std::atomic<bool> begun_{false}, gone_{false};
+    bool over_ = false;
+    std::promise<void> ended_;
+};
+
+// The forward that runs when a client goes may still give its text a token; the next one has no row for it.
+TEST(Failures, AClientThatGoesIsOutOfTheNextForward) {
+    server::Keys keys("");
+    server::Service service(keys, {});
+    const auto loaded = std::make_shared<server::Loaded>(bundled(), "", std::vector<std::string>{},
+                                                         std::make_unique<server::LoopBackend>(bundled(), 4, 4));
+    service.serve(loaded);
+    const auto stays = std::make_shared<Leaving>(), goes = std::make_shared<Leaving>();
+    // Between two tokens of its own text, which makes them on the thread that runs the forwards.
+    stays->on_piece = [&](int pieces) {
+        if (pieces == 10) goes->leave();
+    };
+    const auto ask = [&](const std::shared_ptr<Leaving>& exchange, const char* prompt, int tokens) {
+        server::HttpRequest request;
+        request.method = "POST";
+        request.path = "/v1/completions";
+        request.body = std::string(R"({"prompt":")") + prompt + R"(","stream":true,"ignore_eos":true,)" +
+                       R"("foresay":{"speculation":"off"},"max_tokens":)" + std::to_string(tokens) + "}";
+        request.id = "req_0123456789abcdef";
+        service.handle(std::move(request), exchange);
+    };
+    ask(goes, "x = ", 450);
+    while (loaded->backend->running() == 0) std::this_thread::yield();
+    ask(stays, "y = ", 100);
+    EXPECT_TRUE(stays->ended());
+    EXPECT_TRUE(goes->ended());
+    EXPECT_LE(goes->pieces, goes->at_leaving + 2) << "one token, and the event that ends the stream";
+    EXPECT_LT(goes->pieces, 400);
+    loaded->backend->stop();
+    service.finish();
 }
 
 // A plugin that throws ends the texts that have it in their chain, and no other.
@@ -213,6 +285,8 @@ TEST(Failures, APluginThatFailsFailsAlone) {
         EXPECT_EQ(reply.headers.at("x-should-retry"), "false");
         EXPECT_THAT(reply.body, HasSubstr("bad_throws"));
     }
+    EXPECT_THAT(served.client().get("/metrics").body,
+                HasSubstr("foresay_responses_total{model_name=\"target-q4_k_m\",status=\"500\"} 6\n"));
     for (const std::string& text : others.get()) EXPECT_EQ(text, alone);
     EXPECT_TRUE(served.idle_within(2s));
     fs::remove(file);

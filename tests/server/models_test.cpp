@@ -6,6 +6,7 @@
 #include <fstream>
 #include <future>
 #include <optional>
+#include <set>
 
 #include "engine/configuration.h"
 #include "server/json.h"
@@ -252,6 +253,53 @@ TEST_F(Models, TemplatesAreSwitched) {
     EXPECT_NE(rendered(), "<<user>>hi\n<<assistant>>");
 }
 
+// The bits depend on all that changes it, and on nothing that does not.
+TEST(Fingerprint, IsOfAllThatTheBitsDependOnAndOfNothingElse) {
+    const fs::path folder = fs::temp_directory_path() / ("foresay_print_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+    const std::string chain = "sampling.chain=[\"top_k\", \"top_p\", \"temperature\"]";
+    const auto of = [&](std::vector<std::string> settings, bool draft = false) {
+        settings.insert(settings.begin(), {chain, "target.context=512", "runtime.threads=1"});
+        engine::EngineOptions options;
+        options.draft = draft;
+        const engine::Engine engine = engine::Engine::open(
+            engine::load_config(FORESAY_SOURCE_DIR "/configs/python-coder.toml", settings), options);
+        return server::ServedModel(engine, "", {}).fingerprint();
+    };
+    const std::string base = of({});
+    EXPECT_THAT(base, ::testing::MatchesRegex("fp_[0-9a-f]+"));
+    for (const char* same : {"runtime.threads=2", "speculation.mode=\"off\"", "speculation.max_draft=4",
+                             "sampling.seed=5", "cache.host_mib=1"})
+        EXPECT_EQ(of({same}), base) << same;
+    EXPECT_EQ(of({}, true), base) << "the draft model";
+    std::set<std::string> others = {base};
+    for (const char* other :
+         {"target.context=256", "runtime.kv_cache=\"q8\"", "sampling.top_k.k=20", "sampling.temperature.value=0.5",
+          "sampling.chain=[\"top_p\", \"top_k\", \"temperature\"]", "sampling.chain=[\"top_k\", \"temperature\"]",
+          "chat.style=\"chatml\"", "chat.fim_order=\"psm\"", "chat.newline=false"})
+        EXPECT_TRUE(others.insert(of({other})).second) << other;
+    // A plugin is its file.
+    const auto plugged = [&](const char* more) {
+        const fs::path library = folder / "bad_throws.so";
+        fs::copy_file(FORESAY_BAD_FOLDER "/bad_throws.so", library, fs::copy_options::overwrite_existing);
+        std::ofstream(library, std::ios::app) << more;
+        std::ofstream(folder / "plugged.toml") << "extends = \"" FORESAY_SOURCE_DIR
+                                                  "/configs/python-coder.toml\"\n[target]\ncontext = 512\n[sampling]\n"
+                                                  "chain = [\"bad_throws\", \"temperature\"]\n[[plugin]]\nname = "
+                                                  "\"bad_throws\"\npath = \"" +
+                                                      library.string() + "\"\n";
+        engine::EngineOptions options;
+        options.draft = false;
+        const engine::Engine engine = engine::Engine::open(engine::load_config(folder / "plugged.toml"), options);
+        return server::ServedModel(engine, "", {}).fingerprint();
+    };
+    const std::string plugin = plugged("");
+    EXPECT_TRUE(others.insert(plugin).second);
+    EXPECT_EQ(plugged(""), plugin);
+    EXPECT_TRUE(others.insert(plugged("x")).second) << "another file";
+    fs::remove_all(folder);
+}
+
 TEST_F(Models, TokensThereAndBack) {
     const Json encoded = parse_json(ask("POST", "/v1/token/encode", R"({"text":"x = 1","add_bos_token":false})").body);
     EXPECT_EQ(static_cast<std::int64_t>(encoded["tokens"].items().size()), encoded["length"].integer());
@@ -261,6 +309,12 @@ TEST_F(Models, TokensThereAndBack) {
                   .integer(),
               0);
     EXPECT_EQ(ask("POST", "/v1/token/encode", R"({"text":[1]})").status, 400);
+    for (const auto& [text, param] :
+         {std::pair{"[]", "text"}, std::pair{R"([{"role":"user","content":5}])", "text[0].content"}}) {
+        const Reply refused = ask("POST", "/v1/token/encode", std::string(R"({"text":)") + text + "}");
+        EXPECT_EQ(refused.status, 400);
+        EXPECT_EQ(parse_json(refused.body)["error"].text("param"), param) << refused.body;
+    }
     EXPECT_EQ(ask("POST", "/v1/token/decode", R"({"tokens":[99999999]})").status, 400);
     EXPECT_EQ(ask("POST", "/v1/lora/load", "{}").status, 501);
     EXPECT_EQ(served_->client().get("/.well-known/serviceinfo").status, 200);

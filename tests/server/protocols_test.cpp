@@ -389,8 +389,6 @@ TEST(Mistral, FillsAHole) {
     EXPECT_FALSE(parse_json(reply.body)["choices"].items()[0]["message"].text("content").empty());
 }
 
-// Requests as programs send them, with the fields that their sources have and short texts. Which of the programs were
-// run as well, docs/editors.md says.
 // An editor sends what is around the cursor before it asks for anything, so that the cache holds it.
 TEST(Clients, AWarmingUpFillsTheCache) {
     Served served;
@@ -408,6 +406,8 @@ TEST(Clients, AWarmingUpFillsTheCache) {
     EXPECT_EQ(none["choices"].items()[0].text("text"), "");
 }
 
+// Requests as programs send them, with the fields that their sources have and short texts. Which of the programs were
+// run as well, docs/editors.md says.
 TEST(Clients, GetWhatTheyRead) {
     std::ifstream file(FORESAY_SOURCE_DIR "/tests/server/client_requests.json");
     const Json requests = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));

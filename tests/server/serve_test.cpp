@@ -138,11 +138,39 @@ TEST(Serve, APredictionChangesNothingButTheTime) {
     const std::string body =
         R"({"messages":[{"role":"user","content":"def add(a, b):"}],"max_tokens":32,"seed":1,"temperature":0.5)";
     const std::string text = text_of_answer(client.post("/v1/chat/completions", body + "}").body);
+    std::vector<std::int64_t> accepted;
     for (const std::string& prediction : {text, std::string("something else")}) {
         const Reply reply = client.post("/v1/chat/completions", body + R"(,"prediction":{"type":"content","content":)" +
                                                                     server::json_quoted(prediction) + "}}");
         EXPECT_EQ(text_of_answer(reply.body), text) << reply.body;
+        const Json details = parse_json(reply.body)["usage"]["completion_tokens_details"];
+        accepted.push_back(details["accepted_prediction_tokens"].integer());
+        EXPECT_GE(details["rejected_prediction_tokens"].integer(), 0);
+        EXPECT_EQ(details["reasoning_tokens"].integer(), 0);
     }
+    EXPECT_GT(accepted[0], 8);
+    EXPECT_GT(accepted[0], accepted[1]);
+}
+
+TEST(Serve, TellsWhatTheCacheHeld) {
+    Served served;
+    Client client = served.client();
+    std::string prompt;
+    for (int i = 0; i < 20; ++i) prompt += "def read_" + std::to_string(i) + "(path):\\n    return path\\n\\n";
+    const auto usage = [&](const std::string& more) {
+        const Reply reply =
+            client.post("/v1/completions", "{\"prompt\":\"" + prompt + "\",\"max_tokens\":4" + more + "}");
+        EXPECT_EQ(reply.status, 200) << reply.body;
+        return parse_json(reply.body)["usage"];
+    };
+    const auto cached = [](const Json& all) { return all["prompt_tokens_details"]["cached_tokens"].integer(); };
+    EXPECT_EQ(cached(usage("")), 0);
+    const Json again = usage("");
+    EXPECT_GT(cached(again), 20);
+    EXPECT_LT(cached(again), again["prompt_tokens"].integer());
+    EXPECT_EQ(again["total_tokens"].integer(), again["prompt_tokens"].integer() + 4);
+    EXPECT_EQ(cached(usage(R"(,"foresay":{"cache":false})")), 0);
+    EXPECT_EQ(cached(usage(R"(,"cache_prompt":false)")), 0);
 }
 
 TEST(Serve, StopsBeforeAStopStringAndSaysWhy) {
@@ -284,6 +312,58 @@ TEST(Serve, AClientThatGoesFreesItsPlace) {
     EXPECT_EQ(served.client().post("/v1/completions", completion("")).status, 200);
 }
 
+// Others go on meanwhile, and what it reads in the end is what it would have read at once.
+TEST(Serve, ATextWaitsForItsReader) {
+    server::ServingOptions options;
+    pause_soon(options);
+    Served served(std::move(options));
+    Client quick(served.address(1));
+    const Reply expected = quick.post("/v1/completions", kNeverRead);
+    ASSERT_EQ(data_of(expected.body).back(), "[DONE]");
+    Client slow(served.address(1));
+    slow.send(Client::text_of("POST", "/v1/completions", kNeverRead, {}));
+    // Each of these is as long as the slow one's text, which would be over with the first of them.
+    std::string other(kNeverRead);
+    other.replace(other.find("f(x)"), 4, "g(y)");
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(data_of(quick.post("/v1/completions", other).body).back(), "[DONE]");
+    EXPECT_EQ(served.serving().backend().running(), 1u) << "it waits";
+    const Reply read = slow.receive();
+    EXPECT_TRUE(read.complete);
+    EXPECT_EQ(text_of_stream(read.body), text_of_stream(expected.body));
+    const std::vector<std::string> pieces = data_of(read.body), before = data_of(expected.body);
+    ASSERT_EQ(pieces.size(), before.size());
+    for (std::size_t i = 0; i + 1 < pieces.size(); ++i)
+        ASSERT_EQ(parse_json(pieces[i])["choices"].dump(), parse_json(before[i])["choices"].dump()) << i;
+    EXPECT_TRUE(served.idle_within(2s));
+}
+
+// While nothing is written, a stream says that it is still there.
+TEST(Serve, AStreamThatWaitsIsPinged) {
+    server::ServingOptions options;
+    options.parallel = 1;
+    options.limits.ping_time = 5ms;
+    Served served(std::move(options));
+    Client busy = served.client();
+    busy.send(Client::text_of(
+        "POST", "/v1/completions",
+        std::string(R"({"prompt":")") + kPrompt + R"(","ignore_eos":true,"max_tokens":450,"stream":true})", {}));
+    busy.receive([](std::string_view) { return false; });
+    const std::string messages = R"("messages":[{"role":"user","content":"x"}],"stream":true,"seed":1,)";
+    Client openai = served.client(), anthropic = served.client(), ollama = served.client();
+    openai.send(
+        Client::text_of("POST", "/v1/chat/completions", "{" + messages + R"("max_tokens":3,"ignore_eos":true})", {}));
+    anthropic.send(
+        Client::text_of("POST", "/v1/messages", "{" + messages + R"("max_tokens":3,"ignore_eos":true})", {}));
+    ollama.send(Client::text_of("POST", "/api/chat", "{" + messages + R"("options":{"num_predict":3}})", {}));
+    const Reply first = openai.receive(), second = anthropic.receive(), third = ollama.receive();
+    EXPECT_THAT(first.body, HasSubstr("\n\n: ping\n\n"));
+    EXPECT_THAT(first.body, HasSubstr("[DONE]"));
+    EXPECT_THAT(second.body, HasSubstr("event: ping\ndata: {\"type\":\"ping\"}\n\nevent: ping\n"));
+    EXPECT_THAT(second.body, HasSubstr("message_stop"));
+    EXPECT_THAT(third.body, Not(HasSubstr("ping"))) << "lines have no comments";
+    EXPECT_THAT(third.body, HasSubstr("\"done\":true"));
+}
+
 TEST(Serve, GivesUpAReaderThatReadsNothing) {
     server::ServingOptions options;
     options.limits.stall_time = 200ms;
@@ -353,6 +433,7 @@ TEST(Serve, TellsWhatItCounts) {
     EXPECT_THAT(metrics, HasSubstr("foresay_generated_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(metrics, HasSubstr("vllm:generation_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(metrics, HasSubstr("finish=\"length\",api=\"completions\"} 1\n"));
+    EXPECT_THAT(metrics, HasSubstr("foresay_pages_stored_total{model_name=\"target-q4_k_m\"} 0\n"));
     const std::string own = client.get("/metrics?aliases=no").body;
     EXPECT_THAT(own, HasSubstr("foresay_generated_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(own, Not(HasSubstr("vllm:")));

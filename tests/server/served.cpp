@@ -1,6 +1,9 @@
 #include "tests/server/served.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
 
 #include "engine/configuration.h"
 #include "server/json.h"
@@ -27,6 +30,20 @@ Served::Served(server::ServingOptions options, const engine::Engine& engine) {
     serving_ = std::make_unique<server::Serving>(engine, std::move(options));
     thread_ = std::thread([this] { serving_->run(); });
 }
+
+void pause_soon(server::ServingOptions& options) {
+    static int number = 0;
+    const auto path = std::filesystem::temp_directory_path() /
+                      ("foresay_slow_" + std::to_string(::getpid()) + "_" + std::to_string(++number) + ".sock");
+    options.addresses = {server::parse_listen_address("127.0.0.1:0"),
+                         server::parse_listen_address("unix:" + path.string())};
+    options.limits.pause_bytes = 20'000;
+    options.limits.resume_bytes = 10'000;
+}
+
+const char* const kNeverRead =
+    R"({"prompt":"def f(x):\n","seed":3,"temperature":0.8,"ignore_eos":true,"max_tokens":450,)"
+    R"("logprobs":20,"stream":true})";
 
 Served::~Served() {
     if (!thread_.joinable()) return;

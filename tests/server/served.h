@@ -33,6 +33,11 @@ private:
     std::thread thread_;
 };
 
+// With these options and this request of /v1/completions, a text whose client does not read is paused before it ends:
+// what it is sent is more than the socket of the second address, which has a buffer of fixed size, and the server hold.
+void pause_soon(server::ServingOptions& options);
+extern const char* const kNeverRead;
+
 // The text of OpenAI's answers: of a whole one, and of a stream.
 std::string text_of_answer(const std::string& body, std::size_t choice = 0);
 std::string text_of_stream(const std::string& body, std::size_t choice = 0);

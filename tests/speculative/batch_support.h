@@ -57,6 +57,9 @@ inline bool no_page_is_lost(speculative::BatchGenerator& batch) {
     return batch.target().cache().free_pages() == batch.target().cache().pages().pages;
 }
 
+// A device evaluates them in another class of rows than long ones.
+inline bool takes_short_prompts_as_decode_rows() { return core::short_given_tokens(fast_backend().ops()) > 0; }
+
 inline core::ContextOptions for_sequences(std::int32_t sequences, std::int32_t length = context_options().length) {
     core::ContextOptions options = context_options();
     options.length = length;

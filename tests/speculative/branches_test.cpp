@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "speculative/accept.h"
+#include "tests/kernels/kv_suffix.h"
 #include "tests/speculative/support.h"
 
 namespace foresay::test {
@@ -77,17 +78,39 @@ TEST(Branches, SideBySideWithAnEightBitCache) {
     EXPECT_NE(logits(kernels::KvFormat::f16), logits(kernels::KvFormat::q8));
 }
 
-// Drafted for or not, each is what it is alone, and afterwards the cache holds it.
+TEST(Branches, SideBySideWithFewerThanEightBits) {
+    for (const kernels::KvType values : {kernels::KvType::q6, kernels::KvType::q4}) {
+        expect_each_as_alone(with_branches(512, 8, kernels::kv_format(kernels::KvType::q4, values)), 40, 4);
+    }
+    expect_each_as_alone(with_branches(512, 8, kLowBits), 40, 4);
+}
+
+// Drafted for or not, by lookups and by the draft model, each is what it is alone, and afterwards the cache holds it.
 TEST(Branches, SideBySideEachIsDraftedForAndStaysInTheCache) {
     const Tokens input = prompt();
     const std::vector<std::uint64_t> branches = {0, 1, 2, 3};
-    for (const auto& options : {off(), fixed(4), automatic()}) {
+    const core::SpeculationMode off_mode = core::SpeculationMode::off;
+    // Further rows cost little, and a draft step less than a forward: drafts pay.
+    TimedOps target_ops(fast_backend().ops(), 1.0, 0.01), draft_ops(fast_backend().ops(), 0.05, 0.001);
+    const auto load = [](const char* name, kernels::Ops& ops) -> std::shared_ptr<const core::Model> {
+        return core::Model::load(core::ModelSource::open(bundled_path(name)), ops);
+    };
+    const auto target = load("target", target_ops), draft = load("draft", draft_ops);
+    for (const auto& [options, has_model] : {std::pair(off(), true), std::pair(fixed(4), false),
+                                             std::pair(fixed(4), true), std::pair(automatic(), true)}) {
         speculative::GeneratorParts parts;
-        parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), with_branches(512, 8));
+        parts.target = std::make_unique<core::Context>(target, with_branches(512, 8));
         parts.chain = temperature_chain(0.9);
         parts.make_lookup = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
+        if (has_model) {
+            parts.make_draft = [&draft](std::int32_t sequences) {
+                EXPECT_EQ(sequences, 9);
+                return std::make_unique<core::Context>(draft, with_branches(512, sequences - 1));
+            };
+        }
         parts.tokenizer = &tokenizer();
         parts.speculation = options;
+        parts.now = TimedOps::now;
         Generator generator(std::move(parts));
         // Twice: the second time with an expected answer.
         for (const bool predicted : {false, true}) {
@@ -99,19 +122,18 @@ TEST(Branches, SideBySideEachIsDraftedForAndStaysInTheCache) {
             request.seed = 7;
             if (predicted) request.prediction = expected;
             const auto results = generator.generate_branches(request, branches);
-            std::int64_t accepted = 0;
+            std::int64_t accepted = 0, of_model = 0;
             for (std::size_t i = 0; i < results.size(); ++i) {
                 EXPECT_EQ(results[i].tokens, alone(branches[i], 40).tokens);
                 accepted += results[i].speculation.accepted;
+                for (const auto& source : results[i].speculation.sources) {
+                    if (source.name == "draft") of_model += source.accepted;
+                }
             }
-            const bool fixed_length = options.mode == core::SpeculationMode::fixed;
-            if (options.mode == core::SpeculationMode::off) {
-                EXPECT_EQ(accepted, 0);
-            }
-            if (fixed_length) {
-                EXPECT_GT(accepted, 0);
-            }
-            if (fixed_length && predicted) {
+            EXPECT_EQ(accepted > 0, options.mode != off_mode) << results[0].speculation.mode;
+            // The draft model finds what lookups do not.
+            EXPECT_EQ(of_model > 0, options.mode != off_mode && has_model) << results[0].speculation.mode;
+            if (options.mode == core::SpeculationMode::fixed && predicted && !has_model) {
                 EXPECT_LT(results[2].speculation.rounds, 16);
             }
             for (const GenerateResult& result : results) {
@@ -217,6 +239,7 @@ TEST(Branches, SwitchingBackFindsTheCacheAsItWas) { expect_switching_back_finds_
 TEST(Branches, SwitchingBackFindsAnEightBitCacheAsItWas) {
     expect_switching_back_finds_the_cache(kernels::KvFormat::q8);
 }
+TEST(Branches, SwitchingBackFindsACacheOfFewerBitsAsItWas) { expect_switching_back_finds_the_cache(kLowBits); }
 
 // More branches than fit: the oldest lose their cache, and no text changes.
 TEST(Branches, OldOnesMakeRoomForNewOnes) {

@@ -59,8 +59,9 @@ struct Machine {
     double draft_ms;
     double row_ms;  // of each further row; a plain step takes 1 ms
     double noise;
-    double burst = 1.0;  // slows down this much for a third of the time
-    double stall = 1.0;  // and single operations as much, one in forty
+    double burst = 1.0;    // slows down this much for a third of the time
+    double stall = 1.0;    // and single operations as much, one in forty
+    double sampler = 0.0;  // of each emitted token, on the host
     double verify(std::int32_t rows) const {
         const double step = rows > 8 ? 0.3 : 0.0;  // another kernel from 9 rows on
         return 1.0 + row_ms * static_cast<double>(rows - 1) + step;
@@ -109,7 +110,9 @@ Outcome simulate(const Text& text, const Machine& machine, std::int32_t fixed, u
         const double verify_ms = jitter(machine.verify(keep + 1));
         virtual_ms += verify_ms;
         const std::int32_t accepted = std::min(keep, text.accepted[static_cast<std::size_t>(t)]);
-        controller.observe(keep, accepted, accepted + 1, verify_ms, virtual_ms - round_start);
+        const double sampler_ms = machine.sampler * (accepted + 1);
+        virtual_ms += sampler_ms;
+        controller.observe(keep, accepted, accepted + 1, verify_ms, virtual_ms - round_start, sampler_ms);
         outcome.drafted += keep;
         t += accepted + 1;
         if (t - stretch_token >= 512) {
@@ -196,6 +199,23 @@ TEST(Controller, KeepsItsGainOnABusyMachine) {
             const Outcome found = simulate(text, pair.machine, -1, seed);
             EXPECT_GT(found.speed, 0.85 * best)
                 << pair.name << ", seed " << seed << ": best fixed length gives " << best;
+        }
+    }
+}
+
+// Each token is sampled once, with a draft and without. So what that costs takes nothing from what drafts save.
+TEST(Controller, ADearSamplerIsNoReasonNotToDraft) {
+    for (const double rate : {0.5, 0.6, 0.7}) {
+        for (unsigned seed = 1; seed <= 3; ++seed) {
+            const Text text = make_text({rate}, seed);
+            const Machine cheap{0.08, 0.08, 0.05};
+            Machine dear = cheap;
+            dear.sampler = 3.0;
+            const double without = simulate(text, cheap, -1, seed).speed;
+            // By the time that is not the sampler's.
+            const double with = 1.0 / (1.0 / simulate(text, dear, -1, seed).speed - dear.sampler);
+            EXPECT_GT(without, 1.1) << "drafts pay";
+            EXPECT_GT(with, 0.97 * without) << rate << ", seed " << seed;
         }
     }
 }

@@ -2,10 +2,14 @@
 // valid by a validator of others.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 
+#include "plugins/host/isolated.h"
+#include "plugins/host/plugin_host.h"
 #include "speculative/drafters/forced_drafter.h"
 #include "tests/speculative/batch_support.h"
 
@@ -47,6 +51,9 @@ const char* const kSchemas[] = {
         "latitude":{"type":"integer","minimum":-90,"maximum":90}}}},
         "type":"object","additionalProperties":false,"required":["departure","destination"],
         "properties":{"departure":{"$ref":"#/$defs/point"},"destination":{"$ref":"#/$defs/point"}}})",
+    R"({"type":"object","additionalProperties":false,"required":["creation_date","server_address","session_key"],
+        "properties":{"creation_date":{"type":"string","format":"date"},
+        "server_address":{"type":"string","format":"ipv4"},"session_key":{"type":"string","format":"uuid"}}})",
 };
 const char* const kPrompts[] = {"# A record as JSON:\nrecord = ", "import json\n\nexample = json.loads('",
                                 "def test_parse():\n    text = \"\"\"", "response = "};
@@ -181,13 +188,119 @@ TEST(Forced, DraftsInABatch) {
     }
 }
 
+// A plugin that forces: what the budget writes when it is spent is drafted, in its own process or not, and the text is
+// the same.
+TEST(Forced, APluginForcesWhatItWrites) {
+    const auto input = tokenizer().encode("total = 1  (* I think that ");
+    const std::string message = " enough of that, so here is the answer to the question ";
+    const auto loaded = plugins::PluginHost({{FORESAY_PLUGIN_FOLDER}, {}}).load("budget");
+    for (const bool apart : {false, true}) {
+        const auto factory = apart ? plugins::isolate(loaded, std::chrono::milliseconds(5000)) : loaded;
+        const auto chain = [&] {
+            static const EndingVocabulary ending;
+            const samplers::Parameters parameters = {{"tokens", std::int64_t{6}},
+                                                     {"begin", std::string("(*")},
+                                                     {"end", std::string("*)")},
+                                                     {"message", message}};
+            return std::make_unique<samplers::Chain>(
+                samplers::ChainSpec{{"budget", parameters, factory}, stage("temperature", {{"value", 0.7}})}, ending);
+        };
+        EXPECT_TRUE(chain()->forces());
+        const GenerateRequest request{.input = input, .max_tokens = 40, .seed = 5};
+        Generator plain = make_generator(chain(), nullptr, off());
+        const GenerateResult expected = plain.generate(request);
+        EXPECT_NE(expected.text.find(message + "*)"), std::string::npos) << expected.text;
+        for (const SpeculationOptions& mode : {automatic(), fixed(4)}) {
+            Generator generator = make_generator(chain(), nullptr, mode);
+            const GenerateResult found = generator.generate(request);
+            EXPECT_EQ(found.tokens, expected.tokens);
+            // What pays is measured, so only fixed drafts are counted.
+            if (mode.mode == core::SpeculationMode::automatic) continue;
+            ASSERT_FALSE(found.speculation.sources.empty());
+            const SourceStatistics& forced = found.speculation.sources.back();
+            EXPECT_EQ(forced.name, "forced");
+            EXPECT_EQ(forced.accepted, forced.drafted) << "nothing else may come";
+            EXPECT_GE(forced.accepted, 8);
+            EXPECT_LT(found.speculation.rounds, expected.speculation.rounds);
+        }
+    }
+}
+
+// Texts for python3-jsonschema, of `schemas` by their index.
+class ForTheValidator {
+public:
+    ForTheValidator(const std::string& name, std::span<const char* const> schemas)
+        : path_(testing::TempDir() + name), texts_(path_) {
+        std::ofstream all(path_ + ".schemas");
+        for (std::size_t i = 0; i < schemas.size(); ++i) all << (i == 0 ? "[" : ",") << schemas[i];
+        all << "]";
+    }
+    void add(std::size_t schema, const std::string& text) {
+        texts_ << "{\"schema\":" << schema << ",\"text\":" << text << "}\n";
+    }
+    // Whether all are valid; or, with "--expect-invalid", whether of each schema some text is not.
+    bool finds(const std::string& option = "") {
+        texts_.close();
+        const std::string command = std::string("python3 ") + FORESAY_SOURCE_DIR + "/tests/speculative/validate.py " +
+                                    option + " '" + path_ + ".schemas' '" + path_ + "'";
+        return std::system(command.c_str()) == 0;
+    }
+
+private:
+    std::string path_;
+    std::ofstream texts_;
+};
+
+// What the next test would be worth without it: where a keyword is left out, the validator finds texts that the whole
+// schema does not allow.
+TEST(Forced, AKeywordThatIsLeftOutIsFoundByTheValidator) {
+    if (std::system("python3 -c 'import jsonschema'") != 0) GTEST_SKIP() << "python3-jsonschema is not installed";
+    const struct {
+        const char* schema;
+        const char* piece;
+    } left_out[] = {
+        {kSchemas[0], R"(,"required":["request_identifier","temperature_celsius","is_valid"])"},
+        {R"({"type":"object","additionalProperties":false,"required":["port_number"],
+             "properties":{"port_number":{"type":"integer","minimum":49152,"maximum":65535}}})",
+         R"(,"minimum":49152,"maximum":65535)"},
+        {kSchemas[0], R"("type":"boolean")"},
+        {kSchemas[1], R"(,"maxLength":12)"},
+        {kSchemas[1], R"("enum":["integer","string","boolean","nothing"])"},
+        {kSchemas[2], R"("minItems":2,"maxItems":4,)"},
+        {kSchemas[2], R"(,"pattern":"^[a-z_]{1,10}\\.py$")"},
+        {kSchemas[4], R"(,"format":"date")"},
+        {kSchemas[4], R"(,"format":"ipv4")"},
+    };
+    std::vector<const char*> whole;
+    for (const auto& one : left_out) whole.push_back(one.schema);
+    ForTheValidator texts("foresay_left_out.jsonl", whole);
+    Generator generator = make_generator(temperature_chain(0.0), nullptr, off());
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        std::string schema = whole[i];
+        const std::size_t at = schema.find(left_out[i].piece);
+        ASSERT_NE(at, schema.npos) << left_out[i].piece;
+        schema.erase(at, std::string_view(left_out[i].piece).size());
+        int complete = 0;
+        for (std::uint64_t seed = 0; complete < 3 && seed < 12; ++seed) {
+            generator.truncate(0);
+            generator.set_chain(chain_under(schema.c_str(), 1.0));
+            const auto input = tokenizer().encode(kPrompts[seed % std::size(kPrompts)]);
+            const GenerateResult result = generator.generate({.input = input, .max_tokens = 120, .seed = seed});
+            if (result.finish != FinishReason::stop) continue;  // JSON that is cut off is no text of either schema
+            texts.add(i, result.text);
+            ++complete;
+        }
+        EXPECT_EQ(complete, 3) << left_out[i].piece;
+    }
+    EXPECT_TRUE(texts.finds("--expect-invalid"));
+}
+
 // FORESAY_CONSTRAINED texts, plain and speculated, for python3-jsonschema. Prints what they took.
 TEST(Forced, EveryTextIsValid) {
     const char* wanted = std::getenv("FORESAY_CONSTRAINED");
     if (wanted == nullptr) GTEST_SKIP() << "set FORESAY_CONSTRAINED to a number of texts";
     const int count = std::atoi(wanted);
-    const std::string path = testing::TempDir() + "foresay_constrained.jsonl";
-    std::ofstream out(path);
+    ForTheValidator validator("foresay_constrained.jsonl", kSchemas);
     Generator plain = make_generator(temperature_chain(0.0), nullptr, off());
     Generator fast = make_generator(
         temperature_chain(0.0), sources(model_drafter(bundled(fast_backend(), "draft")), ngram_drafter()), automatic());
@@ -195,7 +308,8 @@ TEST(Forced, EveryTextIsValid) {
     std::int64_t tokens = 0, forced = 0, drafted = 0, rounds = 0;
     for (int i = 0; i < count; ++i) {
         const std::size_t schema = static_cast<std::size_t>(i) % std::size(kSchemas);
-        const auto input = tokenizer().encode(kPrompts[static_cast<std::size_t>(i / 4) % std::size(kPrompts)]);
+        const auto input =
+            tokenizer().encode(kPrompts[(static_cast<std::size_t>(i) / std::size(kSchemas)) % std::size(kPrompts)]);
         const double temperature = i % 3 == 0 ? 0.0 : i % 3 == 1 ? 0.6 : 1.0;
         const GenerateRequest request{.input = input, .seed = static_cast<std::uint64_t>(i)};
         std::string texts[2];
@@ -213,22 +327,14 @@ TEST(Forced, EveryTextIsValid) {
             rounds += result.speculation.rounds;
         }
         ASSERT_EQ(texts[0], texts[1]) << i;
-        for (const std::string& text : texts) out << "{\"schema\":" << schema << ",\"text\":" << text << "}\n";
+        for (const std::string& text : texts) validator.add(schema, text);
     }
-    out.close();
-    std::ofstream schemas(path + ".schemas");
-    schemas << "[";
-    for (const char* schema : kSchemas) schemas << (schema == kSchemas[0] ? "" : ",") << schema;
-    schemas << "]";
-    schemas.close();
     std::printf(
         "%d texts of %lld tokens in %lld rounds, %lld forced of %lld so drafted; plain %.0f ms, speculated "
         "%.0f ms: %.2f times\n",
         count, static_cast<long long>(tokens), static_cast<long long>(rounds), static_cast<long long>(forced),
         static_cast<long long>(drafted), plain_ms, fast_ms, plain_ms / fast_ms);
-    const std::string command = std::string("python3 ") + FORESAY_SOURCE_DIR + "/tests/speculative/validate.py '" +
-                                path + ".schemas' '" + path + "'";
-    EXPECT_EQ(std::system(command.c_str()), 0);
+    EXPECT_TRUE(validator.finds());
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/error.h"
 #include "tests/speculative/support.h"
+#include "tests/weights/temporary_directory.h"
 
 namespace foresay::test {
 namespace {
@@ -356,6 +360,62 @@ TEST(Generator, ADraftWithAShortMemoryOnlyCostsSpeed) {
     const GenerateResult result = generator.generate(request);
     EXPECT_EQ(result.tokens, plain(request).tokens);
     EXPECT_GT(result.speculation.accepted, 20);
+}
+
+// A conversation that was saved with its keys and values goes on as if it had not been left, and evaluates nothing
+// again.
+TEST(Generator, PagesOfASavedConversationComeBack) {
+    const core::testing::TemporaryDirectory folder;
+    const std::filesystem::path file = folder.path() / "talk.pages";
+    std::vector<std::int32_t> input = prompt();
+    const std::vector<std::int32_t> once = input;
+    for (int i = 0; i < 3; ++i) input.insert(input.end(), once.begin(), once.end());
+    const auto make = [] { return make_generator(temperature_chain(0.8), sources(nullptr), off()); };
+    const auto more = [](speculative::Generator& generator) {
+        const std::vector<std::int32_t> next = tokenizer().encode("\nclass Reader:\n");
+        return generator.generate({.input = next, .max_tokens = 20, .seed = 2, .ignore_eos = true}).tokens;
+    };
+    speculative::Generator first = make();
+    EXPECT_THROW(first.save_pages(file, "m"), Error) << "nothing is there yet";
+    first.generate({.input = input, .max_tokens = 60, .seed = 1, .ignore_eos = true});
+    const speculative::SavedPages saved = first.save_pages(file, "m");
+    EXPECT_EQ(saved.tokens, first.held());
+    EXPECT_GT(saved.tokens, kernels::kPagePositions);
+    EXPECT_EQ(saved.bytes, static_cast<std::int64_t>(std::filesystem::file_size(file)));
+    const std::vector<std::int32_t> tokens(first.tokens().begin(), first.tokens().end());
+    const std::vector<std::uint8_t> generated(first.generated().begin(), first.generated().end());
+    const std::vector<std::int32_t> expected = more(first);
+
+    const auto resumed = [&](std::size_t length, const std::string& fingerprint, std::string* why = nullptr) {
+        speculative::Generator generator = make();
+        generator.switch_to(std::span(tokens).first(length), std::span(generated).first(length));
+        try {
+            const std::int32_t loaded = generator.load_pages(file, fingerprint).tokens;
+            EXPECT_EQ(loaded, generator.held());
+        } catch (const Error& problem) {
+            if (why != nullptr) *why = problem.what();
+        }
+        const std::int32_t held = generator.held();
+        if (length == tokens.size()) {
+            EXPECT_EQ(more(generator), expected);
+        }
+        return held;
+    };
+    EXPECT_EQ(resumed(tokens.size(), "m"), saved.tokens);
+    EXPECT_EQ(resumed(90, "m"), 90);
+    std::string why;
+    EXPECT_EQ(resumed(tokens.size(), "another", &why), 0);
+    EXPECT_THAT(why, ::testing::AllOf(::testing::HasSubstr(file.string()), ::testing::HasSubstr("another model")));
+    // The second page is damaged: the first one counts.
+    const auto size = static_cast<std::streamoff>(std::filesystem::file_size(file));
+    std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(size - 20).put('?').put('!');
+    EXPECT_EQ(resumed(tokens.size(), "m", &why),
+              (saved.tokens - 1) / kernels::kPagePositions * kernels::kPagePositions);
+    EXPECT_THAT(why, ::testing::HasSubstr("is damaged"));
+    // A file of something else is not replaced.
+    const std::filesystem::path notes = folder.write("notes.pages", "dear diary");
+    EXPECT_THROW(first.save_pages(notes, "m"), Error);
+    EXPECT_EQ(std::filesystem::file_size(notes), 10u);
 }
 
 }  // namespace

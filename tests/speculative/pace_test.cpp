@@ -50,19 +50,23 @@ void set_pace(const Machine& machine) {
     }});
 }
 
-// Sure of a token that is never right.
+// Proposes a token that is never right, and is sure of it, or not.
 class WrongLookup final : public speculative::Drafter {
 public:
+    explicit WrongLookup(double chance = 0.9) : chance_(chance) {}
     std::string_view name() const override { return "wrong"; }
     bool is_lookup() const override { return true; }
     speculative::Proposal look_up(std::span<const std::int32_t>, std::span<const std::int32_t> draft) override {
         if (!draft.empty()) return {};
-        return {.token = 1, .chance = 0.9, .length = 8};
+        return {.token = 1, .chance = chance_, .length = 8};
     }
     void propose(const speculative::DraftTask&, speculative::DraftedTokens&) override {}
+
+private:
+    double chance_;
 };
 
-Generator paced(double temperature, const speculative::SpeculationOptions& speculation) {
+Generator paced(double temperature, const speculative::SpeculationOptions& speculation, bool unsure = false) {
     core::ContextOptions options = context_options();
     options.length = 1024;
     speculative::GeneratorParts parts;
@@ -70,8 +74,12 @@ Generator paced(double temperature, const speculative::SpeculationOptions& specu
     parts.chain = make_chain(
         {stage("penalties"), stage("top_k"), stage("top_p"), stage("temperature", {{"value", temperature}})});
     if (speculation.mode != core::SpeculationMode::off) {
-        parts.drafters = sources(model_drafter(bundled(paced_backend(), "draft"), options),
-                                 speculative::make_ngram_drafter(options.length));
+        if (unsure) {
+            parts.drafters = sources(std::make_unique<WrongLookup>(0.1));
+        } else {
+            parts.drafters = sources(model_drafter(bundled(paced_backend(), "draft"), options),
+                                     speculative::make_ngram_drafter(options.length));
+        }
     }
     parts.tokenizer = &tokenizer();
     parts.end_tokens.assign(tokenizer().end_of_text_ids().begin(), tokenizer().end_of_text_ids().end());
@@ -146,6 +154,29 @@ TEST(Pace, PlainDecodingKeepsTheDeviceBusy) {
     const GenerateResult result = run(generator, prompts().front().tokens);
     EXPECT_LT(PacedOps::idle(), 0.2);  // before the first token
     EXPECT_NEAR(result.decode_tokens_per_second, 1000.0 / (1.15 + pace.sample), 2.0);
+}
+
+// Nor does it where drafts are allowed and do not pay, but for a look now and then.
+TEST(Pace, SpansWithoutADraftKeepTheDeviceBusy) {
+    PacedOps::set_pace({.forward = [](const kernels::ModelShape&, std::int32_t rows) { return 1.0 + 0.2 * rows; }});
+    Generator plain = paced(0.6, off());
+    Generator useless = paced(0.6, automatic(), true);
+    const std::vector<std::int32_t> input = prompts().front().tokens;
+    run(plain, input);
+    run(useless, input);
+    PacedOps::idle();
+    const GenerateResult reference = run(plain, input);
+    PacedOps::idle();
+    const GenerateResult result = run(useless, input);
+    const double idle = PacedOps::idle();
+    EXPECT_EQ(result.tokens, reference.tokens);
+    EXPECT_GT(result.speculation.drafted, 0) << "nothing was ever tried";
+    // The device waits for the host where something was drafted: seldom.
+    const DevicePace pace;
+    const double round_trip = pace.read + pace.enqueue + pace.start;
+    EXPECT_LT(idle, round_trip * static_cast<double>(4 * result.speculation.drafted + 16));
+    EXPECT_LT(idle, 0.5 * round_trip * static_cast<double>(result.speculation.rounds));
+    EXPECT_GT(result.decode_tokens_per_second, 0.97 * reference.decode_tokens_per_second);
 }
 
 struct BatchRun {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "kernels/kv_names.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
 #include "tests/speculative/support.h"
@@ -101,6 +102,50 @@ TEST(Memory, IsEstimatedAndRefusedWithNumbers) {
     EXPECT_GT(speculative::available_memory(), 1 << 20);
     EXPECT_EQ(speculative::format_bytes(1536), "1.5 KiB");
     EXPECT_EQ(speculative::format_bytes(10), "10 bytes");
+}
+
+// Eight contexts that a memory holds in four bits, and two of them in float16; each has the logits that it has alone.
+TEST(Memory, SeveralContextsFitOnlyInFourBits) {
+    using kernels::KvFormat, kernels::KvType;
+    constexpr std::int32_t kContexts = 8;
+    constexpr KvFormat kFour = kernels::kv_format(KvType::q4, KvType::q4);
+    auto source = core::ModelSource::open(bundled_path("target"));
+    const auto options = [](KvFormat format, std::int32_t sequences) {
+        return core::ContextOptions{.length = 2048, .prefill_rows = 64, .sequences = sequences, .kv_format = format};
+    };
+    const auto fits = [&](KvFormat format, std::int32_t sequences, std::int64_t available) {
+        try {
+            const auto estimate =
+                speculative::estimate_memory(*source, options(format, sequences), fast_backend().ops());
+            speculative::require_memory(estimate, available, "target");
+            return true;
+        } catch (const Error& error) {
+            EXPECT_THAT(error.what(), testing::HasSubstr("use a smaller model or a shorter --context"));
+            return false;
+        }
+    };
+    const auto four = speculative::estimate_memory(*source, options(kFour, kContexts), fast_backend().ops());
+    for (const KvFormat format : kernels::all_kv_formats()) {
+        EXPECT_EQ(fits(format, kContexts, four.total()), format == kFour) << kernels::name(format);
+    }
+    EXPECT_TRUE(fits(KvFormat::f16, 2, four.total()));
+    EXPECT_FALSE(fits(KvFormat::f16, 3, four.total()));
+
+    const auto model = bundled(fast_backend(), "target");
+    core::Context together(model, options(kFour, kContexts));
+    EXPECT_LE(together.cache().pages().bytes, four.cache);
+    for (core::SequenceId sequence = 1; sequence < kContexts; ++sequence)
+        ASSERT_EQ(together.cache().create(), sequence);
+    const std::vector<std::int32_t> rows = {39};
+    for (core::SequenceId sequence = 0; sequence < kContexts; ++sequence) {
+        std::vector<kernels::TokenRef> tokens;
+        for (std::int32_t i = 0; i < 40; ++i) tokens.push_back(kernels::TokenRef::id(300 + 7 * i % 50 + 60 * sequence));
+        core::Context alone(model, options(kFour, 1));
+        ASSERT_TRUE(alone.evaluate(kernels::RowClass::prefill, tokens, rows));
+        const std::vector<float> expected(alone.logits(0).begin(), alone.logits(0).end());
+        ASSERT_TRUE(together.evaluate(kernels::RowClass::prefill, tokens, rows, sequence));
+        EXPECT_TRUE(std::ranges::equal(together.logits(0), expected)) << "context " << sequence;
+    }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "core/text/tokenizer.h"
 #include "core/weights/gguf.h"
+#include "kernels/ops_decorator.h"
 #include "samplers/chain.h"
 #include "speculative/drafters/model_drafter.h"
 #include "speculative/drafters/ngram_drafter.h"
@@ -212,6 +213,28 @@ inline speculative::SpeculationOptions fixed(std::int32_t length) {
     return {.mode = core::SpeculationMode::fixed, .draft_length = length};
 }
 inline speculative::SpeculationOptions automatic() { return {.mode = core::SpeculationMode::automatic}; }
+
+// A clock by which every forward takes as long, whatever its rows: further rows are free.
+inline speculative::Now free_rows() {
+    static double clock;
+    return [] { return clock += 1.0; };
+}
+
+// A backend whose forwards take their time on a clock of their own: so much each, and so much for each row.
+class TimedOps final : public kernels::OpsDecorator {
+public:
+    TimedOps(kernels::Ops& inner, double forward_ms, double row_ms)
+        : OpsDecorator(inner), forward_ms_(forward_ms), row_ms_(row_ms) {}
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        clock_ += forward_ms_ + row_ms_ * static_cast<double>(batch.rows.size());
+        OpsDecorator::begin(workspace, batch);
+    }
+    static double now() { return clock_; }
+
+private:
+    static inline double clock_ = 0.0;
+    double forward_ms_, row_ms_;
+};
 
 inline std::vector<std::int32_t> prompt() {
     return tokenizer().encode("def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n");

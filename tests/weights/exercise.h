@@ -12,6 +12,8 @@
 #include "core/weights/json_config.h"
 #include "core/weights/safetensors.h"
 #include "core/weights/tensor_table.h"
+#include "kernels/quant/packing.h"
+#include "kernels/quant/stored_type.h"
 
 namespace foresay::core::testing {
 
@@ -24,6 +26,31 @@ bool succeeds(Action action) {
     } catch (const Error&) {
         return false;
     }
+}
+
+// Packs the first and the last row of a tensor whose type no kernel multiplies, and finds its numbers unchanged.
+inline std::uint64_t exercise_stored(const TensorTable& tensors, const TensorInfo& tensor) {
+    if (tensor.stored == nullptr || !succeeds([&] { tensors.check_usable(tensor); })) return 0;
+    const kernels::StoredType& type = *tensor.stored;
+    const std::int64_t cols = tensor.shape.back(), rows = tensor.elements() / cols, blocks = cols / type.block_elements;
+    if (cols > 4096) return 0;
+    check(blocks * type.block_elements == cols, "a row that is no whole blocks");
+    check(rows * blocks * type.block_bytes == tensor.bytes, "a tensor of a stored type of another size");
+    std::vector<std::byte> packed(static_cast<std::size_t>(type.packed_bytes(cols)));
+    std::vector<float> expected(static_cast<std::size_t>(cols)), found(expected.size());
+    for (const std::int64_t row : {std::int64_t{0}, rows - 1}) {
+        const std::byte* const from = tensor.data + row * blocks * type.block_bytes;
+        for (std::int64_t b = 0; b < blocks; ++b) {
+            type.dequantize_block(from + b * type.block_bytes, expected.data() + b * type.block_elements);
+        }
+        type.pack(from, blocks, packed.data());
+        kernels::dequantize_row({type.packed, 1, cols, packed.data(), type.packing}, 0, found);
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            const bool none = found[i] != found[i] && expected[i] != expected[i];
+            check(none || found[i] == expected[i] || !(expected[i] - expected[i] == 0.0f), "packing changed a number");
+        }
+    }
+    return packed.empty() ? 0 : static_cast<std::uint64_t>(packed.back());
 }
 
 // Reads the ends and up to a thousand bytes of every tensor. Returns a checksum, so that nothing is optimised away.
@@ -43,6 +70,7 @@ inline std::uint64_t exercise(const TensorTable& tensors) {
                 kernels::dequantize_row(view, view.rows - 1, row);
             }
         });
+        sum += exercise_stored(tensors, tensor);
     }
     return sum;
 }

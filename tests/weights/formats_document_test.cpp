@@ -69,7 +69,8 @@ TEST(FormatsDocument, ListsTheTypesOfGguf) {
 
 TEST(FormatsDocument, ListsTheFormatsOfSafetensors) {
     const std::string text = document();
-    const std::string section = text.substr(text.find("## safetensors"));
+    const std::size_t begin = text.find("## safetensors");
+    const std::string section = text.substr(begin, text.find("\n## ", begin) - begin);
     std::size_t rows = 0;
     for (std::size_t at = section.find("\n| "); at != std::string::npos; at = section.find("\n| ", at + 1)) ++rows;
     EXPECT_EQ(rows, matrix_formats().size() + 1) << "with the heading";

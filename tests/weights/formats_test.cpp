@@ -7,9 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "kernels/quant/bf16.h"
 #include "kernels/quant/f16.h"
+#include "tests/weights/allocated.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/folder_image.h"
 #include "tests/weights/temporary_directory.h"
@@ -189,6 +191,23 @@ TEST(Formats, CompressedTensorsPacksAlongTheInputs) {
     expect_packs(symmetric.matrix());
 }
 
+TEST(Formats, CompressedTensorsMayHaveAnOrderOfActivity) {
+    FolderImage image = packed_image();
+    std::vector<std::int32_t> groups;
+    for (std::int32_t i = 0; i < kIn; ++i) groups.push_back(1 - i % 2);
+    image.tensors["m.weight_g_idx"] = image_tensor("I32", {kIn}, groups);
+    const Opened opened(image);
+    const auto code = static_cast<int>(word(image, "m.weight_packed", 6 * 8 + 5) >> 12 & 15u);  // input 43, group 0
+    const auto zero = static_cast<int>(word(image, "m.weight_zero_point", 0) >> 24 & 15u);      // output 6, group 0
+    EXPECT_EQ(opened.value(6, 43), static_cast<float>(code - zero) * half(image, "m.weight_scale", 6 * 2));
+    const Packing* const packing = opened.matrix().packing();
+    ASSERT_NE(packing, nullptr);
+    ASSERT_EQ(packing->order.size(), std::size_t{kIn});
+    EXPECT_EQ(packing->order[0], 1) << "the odd inputs are group 0";
+    EXPECT_EQ(packing->order[32], 0);
+    expect_packs(opened.matrix());
+}
+
 TEST(Formats, CompressedTensorsInt8IsSigned) {
     FolderImage image = int8_image();
     image.tensors["m.weight"].bytes[3 * kIn + 7] = static_cast<char>(-128);
@@ -366,6 +385,9 @@ std::vector<Lie> lies() {
          "does not agree"},
         {"a width of no bits", packed_image(), [](auto& f) { set(f, "m.weight_shape", 1, std::int64_t{5000}); },
          "has a number of words that no number of bits explains"},
+        {"an order with an overfull group", packed_image(),
+         [](auto& f) { f.tensors["m.weight_g_idx"] = image_tensor("I32", {kIn}, std::vector<std::int32_t>(kIn, 1)); },
+         "'m.weight_g_idx' of compressed-tensors does not put each input into one of 2 groups of equal size"},
         {"groups that do not divide", packed_image(),
          [](auto& f) {
              f.tensors["m.weight_scale"] = image_tensor("F16", {kOut, 3}, halves(kOut * 3));
@@ -377,11 +399,24 @@ std::vector<Lie> lies() {
          },
          "should be 4 x 2 but is 32 x 2"},
         {"int8 without a scale", int8_image(), [](auto& f) { drop(f, "m.weight_scale"); }, "needs 'm.weight_scale'"},
+        {"a matrix in two formats", packed_image(),
+         [](auto& f) { f.tensors["m.weight"] = int8_image().tensors["m.weight"]; },
+         "the matrix 'm' is there twice, in compressed-tensors, 4 bits, groups of 32 and, as 'm.weight', in "
+         "compressed-tensors, int-quantized; get the files again"},
         {"FP8 without a scale", fp8_image(), [](auto& f) { drop(f, "m.weight_scale_inv"); }, "needs 'm.weight_scale'"},
         {"FP8's blocks", fp8_image(), [](auto& f) { config(f, R"("quant_method":"fp8","weight_block_size":[128,0])"); },
          "blocks of an impossible size"},
         {"FP8's scales", fp8_image(), [](auto& f) { config(f, R"("quant_method":"fp8")"); },
          "'m.weight_scale_inv' of FP8 should be 1 x 1 but is 2 x 2"},
+        {"FP8's scale beyond all weights", fp8_image(), [](auto& f) { set(f, "m.weight_scale_inv", 3, 1e31f); },
+         "'m.weight_scale_inv' of FP8 has the scale 1e+31, which makes weights that no model has"},
+        {"FP8's scale without end", fp8_image(),
+         [](auto& f) { set(f, "m.weight_scale_inv", 0, -std::numeric_limits<float>::infinity()); },
+         "has the scale -inf"},
+        {"NVFP4's factor beyond all weights", nvfp4_image(), [](auto& f) { set(f, "m.weight_global_scale", 0, 1e-9f); },
+         "'m.weight_global_scale' of NVFP4 has the scale 1e+09, which makes weights that no model has"},
+        {"NVFP4's factor of 0", nvfp4_image(), [](auto& f) { set(f, "m.weight_global_scale", 0, 0.0f); },
+         "has the scale inf"},
         {"NVFP4 without its factor", nvfp4_image(), [](auto& f) { drop(f, "m.weight_global_scale"); },
          "'m.weight_packed' of NVFP4 needs 'm.weight_global_scale'"},
         {"NVFP4's scales", nvfp4_image(),
@@ -436,7 +471,11 @@ TEST(HostileFormats, AreRefusedWithASentence) {
         SCOPED_TRACE(lie.what);
         EXPECT_NO_THROW(open_matrices(lie.image.open()));
         lie.tell(lie.image);
-        expect_error([&] { open_matrices(lie.image.open()); }, lie.sentence);
+        const SafetensorsDir folder = lie.image.open();
+        // Nothing is allocated because a header says so.
+        const std::size_t bytes =
+            bytes_allocated_by([&] { expect_error([&] { open_matrices(folder); }, lie.sentence); });
+        EXPECT_LE(bytes, 100'000u);
     }
 }
 

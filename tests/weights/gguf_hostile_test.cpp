@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/weights/gguf.h"
+#include "tests/weights/allocated.h"
 #include "tests/weights/exercise.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/gguf_image.h"
@@ -10,6 +11,7 @@
 namespace foresay::core {
 namespace {
 
+using testing::bytes_allocated_by;
 using testing::bytes_of;
 using testing::exercise;
 using testing::expect_error;
@@ -25,7 +27,10 @@ bool opens(const std::string& image) {
 }
 
 void expect_refused(const std::string& image, const std::string& part) {
-    expect_error([&] { GgufFile::from_memory(bytes_of(image), "hostile.gguf"); }, part);
+    // Nothing is allocated because a header says so.
+    const std::size_t bytes = bytes_allocated_by(
+        [&] { expect_error([&] { GgufFile::from_memory(bytes_of(image), "hostile.gguf"); }, part); });
+    EXPECT_LE(bytes, 100'000 + 100 * image.size()) << part;
 }
 
 TEST(GgufHostile, TruncationAtEveryByteIsAnError) {
@@ -144,6 +149,15 @@ TEST(GgufHostile, OffsetsAndAlignment) {
     expect_refused(at(1 << 20), "begins beyond the end of the file");
     expect_refused(at(~std::uint64_t{31}), "begins beyond the end of the file");
     expect_refused(at(std::uint64_t{1} << 63), "begins beyond the end of the file");
+    const auto two = [](std::uint64_t second) {
+        return GgufImageBuilder()
+            .tensor("a", {16}, 0, std::string(64, 'x'), 64)
+            .tensor("b", {16}, 0, std::string(64, 'x'), second)
+            .build();
+    };
+    EXPECT_TRUE(opens(two(0)));
+    expect_refused(two(32), "tensors 'b' and 'a' lie on the same bytes");
+    expect_refused(two(64), "lie on the same bytes");
     for (std::uint32_t alignment : {0u, 3u, 48u}) {
         expect_refused(GgufImageBuilder().scalar("general.alignment", GgufType::u32, alignment).build(),
                        "power of two");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/weights/safetensors.h"
+#include "tests/weights/allocated.h"
 #include "tests/weights/exercise.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/gguf_image.h"
@@ -14,6 +15,7 @@
 namespace foresay::core {
 namespace {
 
+using testing::bytes_allocated_by;
 using testing::bytes_of;
 using testing::exercise;
 using testing::expect_error;
@@ -31,7 +33,10 @@ bool opens(const std::string& image) {
 }
 
 void expect_refused(const std::string& image, const std::string& part) {
-    expect_error([&] { SafetensorsDir::from_memory("{}", bytes_of(image), "hostile"); }, part);
+    // Nothing is allocated because a header says so.
+    const std::size_t bytes = bytes_allocated_by(
+        [&] { expect_error([&] { SafetensorsDir::from_memory("{}", bytes_of(image), "hostile"); }, part); });
+    EXPECT_LE(bytes, 100'000 + 100 * image.size()) << part;
 }
 
 void expect_header_refused(const std::string& header, const std::string& part) {
@@ -136,6 +141,14 @@ TEST(SafetensorsHostile, ImpossibleSizesAndOffsets) {
     expect_header_refused(with("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,4]"), "impossible size");
     EXPECT_TRUE(opens(safetensors_image(with("[4294967296,4294967296,0]", "[0,0]"), "")));
     EXPECT_TRUE(opens(safetensors_image(with("[3]", "[1,13]"), std::string(13, 'x'))));
+    const auto two = [](const std::string& second) {
+        return R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[16,32]},)"
+               R"("b":{"dtype":"F32","shape":[4],"data_offsets":)" +
+               second + "}}";
+    };
+    EXPECT_TRUE(opens(safetensors_image(two("[0,16]"), std::string(64, 'x'))));
+    expect_header_refused(two("[4,20]"), "tensors 'b' and 'a' lie on the same bytes");
+    expect_header_refused(two("[16,32]"), "lie on the same bytes");
 }
 
 }  // namespace

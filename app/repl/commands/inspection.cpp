@@ -13,7 +13,9 @@
 #include "app/output.h"
 #include "app/pager.h"
 #include "app/repl/commands/arguments.h"
+#include "app/repl/commands/chain.h"
 #include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -133,11 +135,22 @@ void reasoning(Repl& repl, const std::string&) {
     page_message(printable(core::to_valid_utf8(text)));
 }
 
+Candidates complete_chain(const CompletionRequest& request) {
+    if (!request.before.empty() && request.before.back() == "--svg") return complete_files(request);
+    return {"--json", "--svg"};
+}
+
 constexpr ReplCommand kCommands[] = {
     {"top", "[N]", "show the likeliest tokens at each position of the last answer",
      "For each token: its probability and rank in the model's output, before any sampler; then the N likeliest tokens "
      "[default: 5], as far as they reach 0.1 %. Without N, the line ends at the width of the terminal.",
      top},
+    {"chain", "[N] [--json] [--svg FILE]", "show what every sampler did to a token of the last answer",
+     "N is the token's number as /top shows it [default: the last]. The row is computed and sampled again, with the "
+     "chain as it is now. The table has candidates as rows and samplers as columns: the probability among those that "
+     "are left as a bar, what the sampler changed in its logarithm, in nats, those that it dropped, and at the end the "
+     "noise of the position and the winner. --json prints the numbers to standard output, --svg FILE writes a picture.",
+     show_chain, complete_chain},
     {"tokens", "[TEXT]", "show the tokens of a text, or of the last message and answer", "", tokens},
     {"reasoning", "", "show what the model thought before the last answer",
      "Models that reason before they answer mark that part. It is one line while it is generated, and not part of what "

@@ -8,6 +8,7 @@
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
+#include "app/statistics.h"
 #include "app/terminal.h"
 #include "base/error.h"
 
@@ -50,9 +51,17 @@ void stats(Repl& repl, const std::string&) {
     }
     row("context", std::to_string(repl.conversation().tokens()) + " of " +
                        std::to_string(repl.engine().context_length()) + " positions");
+    if (const Workspace::PageTotals& pages = repl.workspace().page_totals(); pages.saved + pages.loaded > 0) {
+        row("pages", "of " + std::to_string(pages.loaded) + " tokens came back from files, of " +
+                         std::to_string(pages.saved) + " were written");
+    }
     if (!repl.conversation().empty()) {
         const Turn& turn = repl.conversation().last();
         row("last", "seed " + std::to_string(turn.seed) + ", branch " + std::to_string(turn.branch));
+    }
+    for (const samplers::StageReport& report : repl.workspace().generator().chain().reports()) {
+        const std::string cost = stage_cost(report, totals.token_ms());
+        row("sampler", report.stage + ": " + stage_text(report) + (cost.empty() ? "" : ". " + cost));
     }
     say(out);
 }
@@ -81,7 +90,7 @@ void profile(Repl& repl, const std::string&) {
                     ", which run asynchronously; use `foresay bench kernels`");
     }
     const int threads = repl.engine().ops().describe().threads;
-    const double bandwidth = read_bandwidth(repl.engine().ops());
+    const double bandwidth = repl.engine().read_bandwidth();
     std::string out = format("read bandwidth with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
     out += "up to the first token of the last answer\n" + table(repl.profile().front(), bandwidth);
     if (repl.profile().size() > 1) out += "after it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);
@@ -92,7 +101,10 @@ constexpr ReplCommand kCommands[] = {
     {"stats", "", "show token counts, speed and latencies so far",
      "The time to the first token counts from the Enter key, or from the end of an editor. Times between tokens are "
      "the engine's; the screen spreads "
-     "the tokens of one step a little more evenly. p50 is the median, p99 the 99th percentile.",
+     "the tokens of one step a little more evenly. Samplers that run on the host, plugins among them, have a line "
+     "each: what "
+     "they took since the chain was made, and a sentence where that is more than 5 % of a token. p50 is the median, "
+     "p99 the 99th percentile.",
      stats},
     {"profile", "", "show where the time of the last answer went",
      "For each op of a forward pass, target and draft together: its calls, its time and share of the total, the weight "

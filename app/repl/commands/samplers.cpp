@@ -1,5 +1,6 @@
 // Commands that change how tokens are sampled: the chain of sampler stages, and plugins.
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
+#include "app/statistics.h"
+#include "app/terminal.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
 
@@ -78,7 +81,10 @@ std::string chain_text(Repl& repl) {
         const bool used = std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end();
         if (!used) others += (others.empty() ? "" : ", ") + stage.name;
     }
-    return out + dim("Others: " + others + ".") + "\n";
+    const std::size_t columns = stderr_is_terminal() ? terminal_columns() : std::numeric_limits<std::size_t>::max();
+    std::string line = wrapped("Others: " + others + ".", columns);
+    line.pop_back();  // its newline is not dim
+    return out + dim(line) + "\n";
 }
 
 std::string stage_help(const std::string& name) {
@@ -153,8 +159,29 @@ Candidates complete_sampler(const CompletionRequest& request) {
     return candidates;
 }
 
+// How a plugin of the configuration runs, and what it has cost.
+std::string running_text(Repl& repl, const core::PluginSpec& plugin) {
+    std::string out;
+    if (std::get<bool>(plugin.isolated.value)) {
+        out += "  in a process of its own, at most " +
+               std::to_string(std::get<std::int64_t>(plugin.deadline_ms.value)) + " ms a call\n";
+    }
+    for (const samplers::StageReport& report : repl.workspace().generator().chain().reports()) {
+        if (report.stage != plugin.name) continue;
+        out += "  " + stage_text(report) + "\n";
+        if (report.failures > 0) out += "  last failure: " + printable(report.last_failure) + "\n";
+        const std::string cost = stage_cost(report, repl.totals().token_ms());
+        if (!cost.empty()) out += "  " + cost + "\n";
+    }
+    return out;
+}
+
 void list_plugins(Repl& repl) {
     const core::Config& config = repl.engine().config();
+    const auto running = [&](const std::string& name) {
+        const auto found = std::ranges::find(config.plugins, name, &core::PluginSpec::name);
+        return found != config.plugins.end() ? running_text(repl, *found) : std::string();
+    };
     std::string out;
     std::set<std::string> found;
     for (const plugins::PluginFile& file : find_plugins()) {
@@ -163,11 +190,11 @@ void list_plugins(Repl& repl) {
         found.insert(file.name);
         if (!file.problem.empty()) out += "  cannot be loaded: " + printable(file.problem);
         if (file.bar) out += "  " + printable(plugins::PluginHost::bar_text(*file.bar));
-        out += "\n";
+        out += "\n" + running(file.name);
     }
     for (const core::PluginSpec& loaded : config.plugins) {  // loaded from a path outside the plugin path
-        if (!found.contains(loaded.name))
-            out += padded(loaded.name, 16) + "loaded  " + printable(loaded.path.string()) + "\n";
+        if (found.contains(loaded.name)) continue;
+        out += padded(loaded.name, 16) + "loaded  " + printable(loaded.path.string()) + "\n" + running(loaded.name);
     }
     say(out.empty() ? "No plugins found; set FORESAY_PLUGIN_PATH to the folders that hold them.\n" : out);
 }
@@ -271,7 +298,8 @@ void grammar(Repl& repl, const std::string& arguments) {
     }
     Configuration next = repl.engine().configuration();
     next.set_text(chain_toml(chain) + "sampling.grammar.language = " + core::to_toml(core::ConfigValue(language)) +
-                      "\nsampling.grammar.text = " + core::to_toml(core::ConfigValue(text)) + "\n",
+                      "\nsampling.grammar.text = " + core::to_toml(core::ConfigValue(text)) +
+                      "\nsampling.grammar.file = \"\"\n",
                   "/grammar");
     repl.configure(next);
     say(chain_text(repl));

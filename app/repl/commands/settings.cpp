@@ -29,11 +29,14 @@ std::string whole_key(Repl& repl, const std::string& name) {
     };
     find([&](const std::string& key) { return key.ends_with("." + name); });
     find([&](const std::string& key) {
-        // Every sampler has on_error, and it is hardly what a sampler's name stands for.
+        // Every sampler has on_error, every plugin some more, and they are hardly what a sampler's name stands for.
         const bool part = key.starts_with(name + ".") || key.find("." + name + ".") != std::string::npos;
-        return part && !key.ends_with("." + core::on_error_key().key);
+        return part && std::ranges::none_of(core::plugin_keys(),
+                                            [&](const core::KeySpec& own) { return key.ends_with("." + own.key); });
     });
     if (found.empty()) return name;
+    // "device" is the runtime's, although the draft may have one of its own.
+    if (found.size() == 2) std::erase(found, "draft.device");
     if (found.size() == 1) return found.front();
     std::string list;
     for (std::size_t i = 0; i < std::min(found.size(), kMostNamed); ++i) list += (i > 0 ? ", " : "") + found[i];
@@ -58,6 +61,10 @@ void set(Repl& repl, const std::string& arguments) {
         return;
     }
     for (const core::PluginSpec& plugin : repl.engine().config().plugins) {
+        for (std::size_t i = 0; i < core::plugin_keys().size(); ++i) {
+            if (key == "plugin." + plugin.name + "." + core::plugin_keys()[i].key)
+                say(key + " = " + core::to_toml(plugin.settings()[i]->value) + "\n");
+        }
         for (const auto& [name, setting] : plugin.options) {
             if (key == "plugin." + plugin.name + ".options." + name) {
                 say(key + " = " + core::to_toml(setting.value) + "\n");

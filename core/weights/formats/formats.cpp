@@ -119,6 +119,11 @@ Matrices open_matrices(const Folder& folder) {
         for (const TensorInfo& tensor : folder.table.list()) {
             if (!format.marks(tensor)) continue;
             const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
+            if (const auto known = matrices.find(module); known != matrices.end()) {
+                throw Error(folder.path + ": the matrix " + quote(module) + " is there twice, in " +
+                            known->second->encoding() + " and, as " + quote(tensor.name) + ", in " +
+                            std::string(format.name) + "; get the files again, all of one version");
+            }
             matrices[module] = format.read(folder, tensor);
         }
     }

@@ -3,7 +3,7 @@
 // To add a format: a file like gptq.cpp, and its line in formats.cpp.
 //
 // Errors:   open_matrices() throws Error for a method that is not read, and for tensors that contradict each other.
-// Cost:     reads headers, and of GPTQ and EXL2 the order of inputs.
+// Cost:     reads headers, of GPTQ and EXL2 the order of inputs, and of FP8 the scales.
 #pragma once
 
 #include <functional>

@@ -58,6 +58,8 @@ public:
         divides_ = suffix_ == kPackedMark;
         factor_ = &tensors_.need(divides_ ? ".weight_global_scale" : ".weight_scale_2", {"F32"});
         if (factor_->elements() != 1) tensors_.fail(*factor_, "should be a single number");
+        const float factor = number_at(*factor_, 0);
+        tensors_.need_sane_scale(*factor_, divides_ ? 1.0f / factor : factor);
         encoding_ = "NVFP4, groups of 16";
         parts_ = tensors_.parts();
     }

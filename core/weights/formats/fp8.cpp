@@ -8,7 +8,6 @@
 // Source:   deepseek-ai/DeepSeek-V3, inference/kernel.py; vllm-project/compressed-tensors; NVIDIA ModelOpt.
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/weights/formats/readers.h"
 
@@ -29,6 +28,7 @@ public:
         scales_ = tensors.find(".weight_scale_inv", {"F32", "BF16", "F16"});
         if (scales_ == nullptr) scales_ = &tensors.need(".weight_scale", {"F32", "BF16", "F16"});
         read_blocks(folder, tensors);
+        check_scales(tensors);
         for (const char* unused : {".input_scale", ".k_scale", ".v_scale"}) tensors.take(unused);
         parts_ = tensors.parts();
     }
@@ -56,13 +56,15 @@ private:
         blocks_ = (cols_ - 1) / block_cols_ + 1;
     }
 
+    // NaN is found where all weights are checked.
+    void check_scales(const ModuleTensors& tensors) const {
+        for (std::int64_t i = 0; i < scales_->elements(); ++i)
+            tensors.need_sane_scale(*scales_, number_at(*scales_, i));
+    }
+
     Choice choose() const override {
         constexpr std::int64_t kGroup = kernels::kPackedGroup;
-        constexpr float kLargest = 0x1p100f;  // of a scale: the kernels multiply it by 256, and numbers reach 448
         if (cols_ % kGroup != 0 || (blocks_ > 1 && block_cols_ % kGroup != 0)) return {};
-        for (std::int64_t i = 0; i < scales_->elements(); ++i) {
-            if (std::fabs(number_at(*scales_, i)) > kLargest) return {};
-        }
         Choice choice{.type = kernels::QuantType::packed, .packing = {}};
         choice.packing.form = kernels::ScaleForm::e4m3;
         for (std::int64_t begin = 0; begin < cols_; begin += kGroup) {

@@ -1,6 +1,8 @@
 #include "core/weights/formats/module_tensors.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -60,6 +62,14 @@ void ModuleTensors::check_type(const TensorInfo& tensor, std::initializer_list<s
 
 void ModuleTensors::need_shape(const TensorInfo& tensor, const std::vector<std::int64_t>& shape) const {
     if (tensor.shape != shape) fail(tensor, "should be " + text(shape) + " but is " + text(tensor.shape));
+}
+
+void ModuleTensors::need_sane_scale(const TensorInfo& tensor, float scale) const {
+    constexpr float kLargestF16 = 65504.0f;
+    if (!(std::fabs(scale) > kLargestF16)) return;
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", static_cast<double>(scale));
+    fail(tensor, std::string("has the scale ") + text + ", which makes weights that no model has");
 }
 
 void ModuleTensors::fail(const TensorInfo& tensor, const std::string& what) const {

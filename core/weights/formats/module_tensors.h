@@ -36,6 +36,8 @@ public:
     // Counts among the module's tensors what no number depends on, if it is there.
     void take(std::string_view suffix);
     void need_shape(const TensorInfo& tensor, const std::vector<std::int64_t>& shape) const;
+    // That a scale of a float32 tensor is no larger than any float16 number: what it multiplies reaches 1 and more.
+    void need_sane_scale(const TensorInfo& tensor, float scale) const;
     [[noreturn]] void fail(const TensorInfo& tensor, const std::string& what) const;
     std::vector<const TensorInfo*> parts() const { return parts_; }
 

@@ -6,7 +6,7 @@
 //           changes no number of values().
 // Life:     tensors are those of a TensorTable, which must outlive the matrix.
 // Threads:  immutable after its reader made it; any thread may read. pack() uses all cores.
-// Cost:     making one reads headers only; packed() reads scales and zeros, once.
+// Cost:     making one reads headers, orders of inputs and scales of FP8; packed() reads scales and zeros, once.
 // Errors:   readers throw Error for tensors that contradict each other.
 #pragma once
 

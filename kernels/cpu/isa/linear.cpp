@@ -168,13 +168,18 @@ FORESAY_INLINE void add_parts(const F (&part)[M], const float* scale, F (&acc)[M
     for (int m = 0; m < M; ++m) acc[m] = fma(part[m], set(scale[m]), acc[m]);
 }
 
+// a + b of the sums of a row. Rows that pad a tile hold anything, so it may wrap around.
+FORESAY_INLINE int32_t add_sums(int32_t a, int32_t b) {
+    return static_cast<int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+}
+
 // The exact sum of a group's products: (weight code - zero point) * activation code. `at` selects group and row.
 FORESAY_INLINE I sum_products(const PanelQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
     return dot_group(set_int(x.minus8[at]), group, x.q + 32 * at);
 }
 FORESAY_INLINE I sum_products(const PanelMXFP4&, const Group& group, const ActivationTile& x, int64_t at) {
     const int32_t minus8 = x.minus8[at];
-    return dot_group(set_int(minus8 + minus8 / 2), group, x.q + 32 * at);  // minus 12 times the sum
+    return dot_group(set_int(add_sums(minus8, minus8 / 2)), group, x.q + 32 * at);  // minus 12 times the sum
 }
 FORESAY_INLINE I sum_products(const PanelQ2OfQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
     return dot_group(set_int(x.minus8[at] / 4), group, x.q + 32 * at);
@@ -183,7 +188,7 @@ FORESAY_INLINE I sum_products(const PanelQ3OfQ4_0&, const Group& group, const Ac
     return dot_group(set_int(x.minus8[at] / 2), group, x.q + 32 * at);
 }
 FORESAY_INLINE I sum_products(const PanelQ5OfQ8_0&, const Group& group, const ActivationTile& x, int64_t at) {
-    return dot_group(set_int(x.minus8[at] * 2), group, x.q + 32 * at);
+    return dot_group(set_int(add_sums(x.minus8[at], x.minus8[at])), group, x.q + 32 * at);
 }
 FORESAY_INLINE I sum_wide(const Group& group, const ActivationTile& x, int64_t at) {
     I sum = set_int(wide_seed(x.minus128[at]));

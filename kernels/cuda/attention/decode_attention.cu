@@ -19,8 +19,7 @@ namespace {
 
 using std::int64_t;
 
-// CTAs, one group each, of a multiprocessor. Wider heads have 16 warps a group, and twice the fragments in registers.
-constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
+using attention::blocks_of;
 
 // One attention of one layer. attend_group() calls await_predecessors() late: first it loads K and V of earlier
 // forwards, which the predecessors do not write.

@@ -45,6 +45,10 @@
 namespace foresay::kernels::cuda {
 namespace attention {
 
+// Where attention is a launch of its own: CTAs, one group each, of a multiprocessor. Wider heads have 16 warps a group,
+// and twice the fragments in registers.
+constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
+
 // Which group takes which unit: group i takes unit i, then the next one that no group has taken. Unit numbers count
 // ranks slowest (UnitIndex): rank k of a tile is the chunk k before its newest, because later chunks are longer, and
 // what is short is best dealt out last.

@@ -11,10 +11,8 @@
 namespace foresay::kernels::cuda {
 namespace {
 
+using attention::blocks_of;
 using attention::kAnyLowBits;
-
-// CTAs, one group each, of a multiprocessor.
-constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
 
 template <int kWidth>
 __global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of(kWidth)) low_kernel(AttendCall c) {

@@ -35,6 +35,7 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/half_pairs.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/row_scale.cuh"
 #include "kernels/cuda/weights/panel_format.h"
 
 namespace foresay::kernels::cuda {
@@ -262,22 +263,17 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
             const int b = sum_over_lanes(squares, lane);
             if (lane % (32 / B) == 0 && b < here) stats[16 + 8 * nt + b] = squares[0];
         }
-        // Scale and round each row. The exponent is that of the largest magnitude of the row's slice, at least 20, so
-        // that rows of zeros have a finite scale.
+        // Scale and round each row by the largest magnitude of its slice.
         uint2 half[Form::planes][B][kVectors];
         std::uint32_t back = 0;  // the exponent that scales the sums of row `lane` back
 #pragma unroll
         for (int b = 0; b < B; ++b) {
             float most = 0.0f;
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v) {
-                const float4 a = x[b][v];
-                most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
-            }
-            // The largest magnitude ends up between 2^13 and 2^14.
-            const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
-            const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
-            if (lane == b) back = static_cast<std::uint32_t>(exponent - 13);
+            for (int v = 0; v < kVectors; ++v) most = larger_magnitude(most, x[b][v]);
+            const RowScale<false> row(__reduce_max_sync(~0u, __float_as_uint(most)));
+            const float scale = row.up();
+            if (lane == b) back = row.back_exponent();
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
                 const float4 a = x[b][v];

@@ -58,11 +58,13 @@ struct alignas(16) CtaShare {
     }
 };
 
-template <QuantType E, int NT, class Args>
+// E: of the step. kLargest: the type whose chunks fill a slot; another one than E in a launch of several types.
+template <QuantType E, int NT, class Args, QuantType kLargest = E>
 class CopyRing {
 public:
     static constexpr int kChunk = chunk_blocks(E, NT, kLittleShared), kWarps = gemv_warps(E);
-    static constexpr int kBytes = block_format(E).bytes, kSlotBytes = kChunk * kBytes;
+    static constexpr int kBytes = block_format(E).bytes, kSlotBytes = kChunk * block_format(kLargest).bytes;
+    static_assert(share_launch(E, kLargest) && kBytes <= block_format(kLargest).bytes);
 
     // At the start of the kernel, by the producer warp. A __syncthreads() follows.
     __device__ static void start(const Args& args, char* shared) {
@@ -76,7 +78,9 @@ public:
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
     }
     // The producer warp. More copies in flight are hardly faster, and they delay the words that CTAs poll, which queue
-    // after them in memory: at most kInFlight at a time, and only one while kReady chunks lie unread.
+    // after them in memory: at most kInFlight at a time, and only one while kReady chunks lie unread. kMixes: the ops
+    // say which type theirs is.
+    template <bool kMixes = false>
     __device__ static void produce(const Args& args, char* shared) {
         constexpr int kInFlight = 2, kReady = 2;
         CopyRing ring(args, shared), landed(args, shared);
@@ -90,8 +94,9 @@ public:
             const GemvOp& op = args.op(s);
             const CtaShare share = CtaShare::of(args, shared, s);
             if (share.idle()) continue;
-            const std::int64_t panel_bytes = static_cast<std::int64_t>(op.blocks) * kBytes;
-            const std::uint8_t* from = args.step[s].panels + share.panel_begin * panel_bytes + share.first * kBytes;
+            const int bytes = kMixes ? block_format(op.quant_type).bytes : kBytes;
+            const std::int64_t panel_bytes = static_cast<std::int64_t>(op.blocks) * bytes;
+            const std::uint8_t* from = args.step[s].panels + share.panel_begin * panel_bytes + share.first * bytes;
 #pragma unroll 1
             for (int panel = share.panel_begin; panel < share.panel_end; ++panel, from += panel_bytes) {
 #pragma unroll 1
@@ -103,8 +108,8 @@ public:
                         --in_flight;
                     }
                     ++in_flight;
-                    bulk_copy(ring.slot_address(ring.slot_), from + block * kBytes,
-                              static_cast<std::uint32_t>(min(kChunk, share.count - block) * kBytes),
+                    bulk_copy(ring.slot_address(ring.slot_), from + block * bytes,
+                              static_cast<std::uint32_t>(min(kChunk, share.count - block) * bytes),
                               ring.full(ring.slot_), lane);
                     ring.advance();
                 }

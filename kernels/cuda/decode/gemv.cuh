@@ -202,8 +202,9 @@ __device__ __forceinline__ void store_sums(const float (&sums)[2][NT][4], PanelS
 }
 
 // A matrix step, by the multiplying warps: load the activations of the slice, then one panel after the other.
-template <QuantType E, int NT, class Args>
+template <QuantType E, int NT, QuantType kLargest = E, class Args>
 __device__ __forceinline__ void multiply_cta_share(const Args& args, char* shared) {
+    using Ring = CopyRing<E, NT, Args, kLargest>;
     constexpr int kWarps = gemv_warps(E);
     // The number of the step, read again from shared memory after the activations are loaded: while they arrive no
     // register is free to keep it, and a spilled value has to wait for all loads under way.
@@ -215,12 +216,11 @@ __device__ __forceinline__ void multiply_cta_share(const Args& args, char* share
         const GemvOp& op = args.op(s);
         const CtaShare share = CtaShare::of(args, shared, s);
         if (share.idle()) return;
-        PanelSums<kWarps>(shared, plan, args.rows, CopyRing<E, NT, Args>::resumed(args, shared).panels_summed())
-            .all_read();
+        PanelSums<kWarps>(shared, plan, args.rows, Ring::resumed(args, shared).panels_summed()).all_read();
         in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, share.first,
                 share.count, args.rows, plan, shared);
     }
-    auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
+    auto ring = Ring::resumed(args, shared);
     PanelSums<kWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
     const CtaShare share = CtaShare::of(args, shared, now());
     const int blocks = share.count;
@@ -244,6 +244,19 @@ __device__ __forceinline__ void multiply_cta_share(const Args& args, char* share
     ring.park();
 }
 
+// Of the type that the op of step s says.
+template <int NT, class Args>
+__device__ __forceinline__ void multiply_mix_share(const Args& args, int s, char* shared) {
+    const QuantType e = args.op(s).quant_type;
+    if (e == kSmallestOfMix) {
+        multiply_cta_share<kSmallestOfMix, NT, kLargestOfMix>(args, shared);
+    } else if (e == kLargestOfMix) {
+        multiply_cta_share<kLargestOfMix, NT, kLargestOfMix>(args, shared);
+    } else {
+        multiply_cta_share<kMiddleOfMix, NT, kLargestOfMix>(args, shared);
+    }
+}
+
 // By one thread of the multiplying warps and one of the epilogue of each CTA: the last of all 2 * gridDim.x puts the
 // counters back to zero for the next launch and counts the launch. No thread polls the counters any more by then.
 template <class Args>
@@ -260,8 +273,8 @@ __device__ inline void depart(const Args& args) {
 
 // The kernel. NT: eights of rows (1 or 2). kFormat: of the cache that steps attend to, or put K and V aside for; one
 // code path each, so that the other one costs no registers. Args: with room for few steps or for a whole forward; only
-// the latter has the code for attention.
-template <QuantType E, int NT, KvFormat kFormat, class Args>
+// the latter has the code for attention. kMixes: E is kLargestOfMix, and the ops say which type theirs is.
+template <QuantType E, int NT, KvFormat kFormat, class Args, bool kMixes = false>
 __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant__ Args args) {
     // The start of shared memory comes as a parameter, because the instruction that asks for it takes a while each
     // time. The trap catches a driver that reserves another amount than the host was told.
@@ -288,7 +301,11 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     __syncthreads();
     if (warp == kWarps) {
         // Weights do not depend on earlier kernels, so the producer starts before the wait below.
-        CopyRing<E, NT, Args>::produce(args, shared);
+        if constexpr (kMixes) {
+            CopyRing<E, NT, Args>::template produce<true>(args, shared);
+        } else {
+            CopyRing<E, NT, Args>::produce(args, shared);
+        }
         return;
     }
     await_predecessors();
@@ -334,6 +351,8 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                     multiplier_barrier<kWarps>();
                     if (threadIdx.x == 0) arrive(counters + kMatrixArrivals, args.op(s).out_flagged);
                 }
+            } else if constexpr (kMixes) {
+                multiply_mix_share<NT>(args, s, shared);
             } else {
                 multiply_cta_share<E, NT>(args, shared);
             }

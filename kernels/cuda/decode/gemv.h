@@ -33,6 +33,14 @@ constexpr int gemv_warps(QuantType quant_type) {
             return 16;
     }
 }
+// Types of which several may be steps of one launch: they are multiplied by the same number of warps, in blocks and
+// chunks of the same number of inputs.
+inline constexpr QuantType kSmallestOfMix = QuantType::q4_k, kMiddleOfMix = QuantType::q5_k,
+                           kLargestOfMix = QuantType::q6_k;
+constexpr bool share_launch(QuantType a, QuantType b) {
+    const auto mixes = [](QuantType e) { return e == kSmallestOfMix || e == kMiddleOfMix || e == kLargestOfMix; };
+    return a == b || (mixes(a) && mixes(b));
+}
 // Threads of a CTA: the multiplying warps, one producer warp and the epilogue warps.
 inline constexpr int kEpilogueWarps = 3;
 constexpr int gemv_threads(QuantType quant_type) { return 32 * (gemv_warps(quant_type) + 1 + kEpilogueWarps); }
@@ -79,7 +87,7 @@ struct alignas(128) GemvHeader {
     float norm_factors[16];                         // of each row, for the epilogue warps
     std::uint8_t attend_calls[512];                 // GemvArgs::attends, for code that takes any of them
     std::uint8_t attend_units[1920];                // what attention knows of its units (UnitDescriptors of each group)
-    std::uint8_t cta_shares[384];                   // CtaShare of each of GemvArgs::ops
+    std::uint8_t cta_shares[512];                   // CtaShare of each of GemvArgs::ops
 };
 inline constexpr int kCopyBarrierBytes = offsetof(GemvHeader, sum_barriers);
 inline constexpr int kRingStatesAt = offsetof(GemvHeader, ring_states);
@@ -89,7 +97,7 @@ inline constexpr int kAttendCallsAt = offsetof(GemvHeader, attend_calls);
 inline constexpr int kAttendUnitsAt = offsetof(GemvHeader, attend_units);
 inline constexpr int kCtaSharesAt = offsetof(GemvHeader, cta_shares);
 inline constexpr int kGemvHeaderBytes = sizeof(GemvHeader);
-static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3456);
+static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3584);
 static_assert(kGemvHeaderBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
 // The most inputs that one CTA takes; wider matrices are split between CTAs (split K). Changing it changes the order of
 // sums, and so the bits of every text.
@@ -137,7 +145,8 @@ enum class OpKind : std::uint8_t { matrix, attend, add_rows };
 // What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
     OpKind kind = OpKind::matrix;
-    std::int32_t attend = 0;  // which of GemvArgs::attends
+    QuantType quant_type = QuantType::f32;  // of the matrix, in a launch of several types (share_launch())
+    std::int32_t attend = 0;                // which of GemvArgs::attends
     // Whether what the step reads (x, epilogue.residual) and writes (epilogue.target(), or the out of an attention) are
     // flagged words. Then the pointers are those into buffer 0 (GemvPlan::flagged).
     bool x_flagged = false, residual_flagged = false, out_flagged = false;
@@ -214,7 +223,7 @@ struct GemvPlan {
 };
 
 inline constexpr int kAttendShared = 22 * 1024;  // of a CTA, for attention
-inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
+inline constexpr int kMaxGemvOps = 16;           // different ones of a launch
 inline constexpr int kMaxAttendKinds = 2;        // likewise
 inline constexpr int kFewSteps = 4;              // what most launches take
 inline constexpr int kManySteps = 660;           // a whole forward; parameters of a kernel are 32,764 bytes at most
@@ -275,5 +284,7 @@ bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t sha
 // Enqueues the kernel, one CTA per multiprocessor.
 void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream);
+// The same for steps of several types that share_launch(), which their ops name. The plan is that of kLargestOfMix.
+void launch_gemv_mix(const GemvArgs<kManySteps>& args, int processors, bool overlap, cudaStream_t stream);
 
 }  // namespace foresay::kernels::cuda

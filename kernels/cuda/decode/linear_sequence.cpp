@@ -1,8 +1,10 @@
 // Gathers decode ops into launches of the decode kernel, and makes whole layers pass their activations on in flagged
 // words.
 //
-//   add(), attend()  append a step. A step that cannot join those that wait (another quantisation type, other rows, no
-//                    room) launches them first; attend() instead says no, and the caller launches attention by itself.
+//   add(), attend()  append a step. A step that cannot join those that wait (a quantisation type that cannot share a
+//   launch, other
+//                    rows, no room) launches them first; attend() instead says no, and the caller launches attention by
+//                    itself.
 //   flush()          plan_gemv(): CTAs and shared memory. flag_layers(): if all steps are whole layers, their ops are
 //                    replaced by ones that read and write the buffers of gemv.h, so that no step waits for the grid.
 //                    Then one launch.
@@ -14,9 +16,9 @@
 #include "kernels/cuda/decode/linear_sequence.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -28,20 +30,18 @@ using std::int32_t;
 
 using Args = GemvArgs<kManySteps>;
 
-// Where the steps of a layer come within it, in the order in which they are launched.
+// Where the steps of a layer are, in the order in which they are launched.
 struct LayerForm {
-    static constexpr int32_t kIn = 0;
-    int32_t ins = 1;    // steps of the projections: the parts of their stack, whose packings may differ
+    int32_t begin = 0;
+    int32_t ins = 1;    // steps of the projections: the parts of their stack, whose types may differ
     bool adds = false;  // branches have post norms (or factors of the stream): sums with the stream are steps
-    int32_t attend() const { return ins; }
-    int32_t out() const { return ins + 1; }
-    int32_t add_out() const { return out() + 1; }
-    int32_t mlp_in() const { return out() + (adds ? 2 : 1); }
+    int32_t attend() const { return begin + ins; }
+    int32_t out() const { return attend() + 1; }
+    int32_t add_out() const { return out() + (adds ? 1 : 0); }  // what adds to the stream: the matrix, or a step
+    int32_t mlp_in() const { return add_out() + 1; }
     int32_t mlp_out() const { return mlp_in() + 1; }
-    int32_t add_mlp() const { return mlp_out() + 1; }
-    int32_t steps() const { return mlp_out() + (adds ? 2 : 1); }
-    // Ops that flagged layers have, besides those of attention.
-    int32_t ops() const { return 2 * ins + (adds ? 7 : 5); }
+    int32_t add_mlp() const { return mlp_out() + (adds ? 1 : 0); }
+    int32_t end() const { return add_mlp() + 1; }
 };
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
@@ -76,52 +76,66 @@ bool is_branch(const Args& args, int32_t at, const LayerForm& form) {
     return is_matrix(out, Epilogue::out) && (!form.adds || args.op(at + 1).kind == OpKind::add_rows);
 }
 
-LayerForm form_of(const Args& args) {
+// The layer that begins at step `begin`, if one does.
+LayerForm form_of(const Args& args, int32_t begin) {
     constexpr int32_t kMostParts = 3;
-    LayerForm form;
-    while (form.ins < std::min(args.steps, kMostParts) && args.op(form.ins).kind == OpKind::matrix) ++form.ins;
-    form.adds = args.steps > form.add_out() && args.op(form.add_out()).kind == OpKind::add_rows;
+    LayerForm form{.begin = begin};
+    while (form.ins < std::min(args.steps - begin, kMostParts) && args.op(begin + form.ins).kind == OpKind::matrix) {
+        ++form.ins;
+    }
+    form.adds = args.steps > form.out() + 1 && args.op(form.out() + 1).kind == OpKind::add_rows;
     return form;
 }
 
-// Whether the steps are those of two or more whole layers with the same ops. (Attention may be of another kind in each
-// layer.) One layer alone has nothing to pass on.
-bool are_whole_layers(const Args& args, const LayerForm& form) {
-    if (args.steps < 2 * form.steps() || args.steps % form.steps() != 0) return false;
-    for (int32_t at = 0; at < args.steps; at += form.steps()) {
-        for (int32_t i = 0; i < form.ins; ++i) {
-            if (!is_projection(args.op(at + i))) return false;
-        }
-        if (args.op(at + form.attend()).kind != OpKind::attend || !is_branch(args, at + form.out(), form) ||
-            !is_branch(args, at + form.mlp_out(), form))
-            return false;
-        const GemvOp& mlp_in = args.op(at + form.mlp_in());
-        if (!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) return false;
-        for (int32_t i = 0; i < form.steps(); ++i) {
-            if (i != form.attend() && args.step[at + i].op != args.step[i].op) return false;
-        }
+// Whether the steps from form.begin on are a whole layer.
+bool is_layer(const Args& args, const LayerForm& form) {
+    if (form.end() > args.steps) return false;
+    for (int32_t at = form.begin; at < form.attend(); ++at) {
+        if (!is_projection(args.op(at))) return false;
     }
-    return true;
+    const GemvOp& mlp_in = args.op(form.mlp_in());
+    return args.op(form.attend()).kind == OpKind::attend && is_branch(args, form.out(), form) &&
+           is_branch(args, form.mlp_out(), form) &&
+           (is_matrix(mlp_in, Epilogue::mlp_in) || is_matrix(mlp_in, Epilogue::mlp_up));
 }
 
-// Whether each step reads what the step before it writes, all within one workspace. Only then may the values go through
-// the buffers instead: nothing else reads them in the workspace.
-bool are_chained(const Args& args, const LayerForm& form) {
-    const GemvOp &in = args.op(form.kIn), &mlp_in = args.op(form.mlp_in()), &mlp_out = args.op(form.mlp_out());
+// Whether each step of a layer reads what the step before it writes, all within one workspace. Only then may the values
+// go through the buffers instead: nothing else reads them in the workspace.
+bool is_chained(const Args& args, const LayerForm& form) {
+    const GemvOp &in = args.op(form.begin), &mlp_in = args.op(form.mlp_in()), &mlp_out = args.op(form.mlp_out());
     const AttendCall& attend = args.attends[args.op(form.attend()).attend];
-    for (int32_t i = 1; i < form.ins; ++i) {
-        const GemvOp& part = args.op(i);
+    for (int32_t at = form.begin + 1; at < form.attend(); ++at) {
+        const GemvOp& part = args.op(at);
         if (part.x != in.x || part.epilogue.raw != in.epilogue.raw || part.epilogue.out != in.epilogue.out)
             return false;
     }
-    const auto joins = [&](int32_t out) {  // the residual stream
-        const GemvOp &matrix = args.op(out), &last = args.op(form.adds ? out + 1 : out);
+    const auto joins = [&](int32_t out, int32_t add) {  // the residual stream
+        const GemvOp &matrix = args.op(out), &last = args.op(add);
         return last.epilogue.out == in.x && last.epilogue.residual == in.x &&
                (!form.adds || last.x == matrix.epilogue.raw);
     };
-    return args.op(form.out()).x == attend.out && mlp_in.x == in.x && joins(form.out()) && joins(form.mlp_out()) &&
-           mlp_out.x == mlp_in.epilogue.out && in.epilogue.raw == attend.raw &&
+    return args.op(form.out()).x == attend.out && mlp_in.x == in.x && joins(form.out(), form.add_out()) &&
+           joins(form.mlp_out(), form.add_mlp()) && mlp_out.x == mlp_in.epilogue.out && in.epilogue.raw == attend.raw &&
            (attend.raw != nullptr || in.epilogue.out == attend.q);
+}
+
+// Whether the values that two layers pass on have the same places.
+bool alike(const Args& args, const LayerForm& a, const LayerForm& b) {
+    const auto inputs = [&](int32_t step) { return args.op(step).inputs; };
+    return a.adds == b.adds && args.op(a.begin).x == args.op(b.begin).x && inputs(a.begin) == inputs(b.begin) &&
+           inputs(a.out()) == inputs(b.out()) && inputs(a.mlp_out()) == inputs(b.mlp_out());
+}
+
+// The layers, if the steps are two or more whole ones that pass on rows of the same widths; else none. Their matrices
+// may have other types, and so other ops. One layer alone has nothing to pass on.
+std::vector<LayerForm> layers_of(const Args& args) {
+    std::vector<LayerForm> layers;
+    for (int32_t at = 0; at < args.steps; at = layers.back().end()) {
+        const LayerForm form = form_of(args, at);
+        if (!is_layer(args, form) || !is_chained(args, form) || (at > 0 && !alike(args, form, layers[0]))) return {};
+        layers.push_back(form);
+    }
+    return layers.size() > 1 ? layers : std::vector<LayerForm>{};
 }
 
 // One of the kFlaggedBuffers buffers: the residual stream after mlp_out, outputs of the attention, the stream after
@@ -130,7 +144,7 @@ struct BufferPlaces {
     int32_t x_after_mlp = 0, attended, x_after_attention, ff, attention_branch, mlp_branch, floats;
 
     BufferPlaces(const Args& args, const LayerForm& form) {
-        const int32_t rows = args.rows, width = rows * args.op(form.kIn).inputs, branch = form.adds ? width : 0;
+        const int32_t rows = args.rows, width = rows * args.op(form.begin).inputs, branch = form.adds ? width : 0;
         attended = width;
         x_after_attention = attended + rows * args.op(form.out()).inputs;
         ff = x_after_attention + width;
@@ -144,90 +158,82 @@ struct BufferPlaces {
 // there; all between stays in the buffers.
 class FlaggedOps {
 public:
-    FlaggedOps(Args& args, const LayerForm& form, const BufferPlaces& at) : args_(args), form_(form) {
-        GemvOp out = args.op(form.out()), mlp_in = args.op(form.mlp_in()), mlp_out = args.op(form.mlp_out());
-        // What adds to the stream: the matrix, or the step after it.
-        GemvOp add_out = form.adds ? args.op(form.add_out()) : out;
-        GemvOp add_mlp = form.adds ? args.op(form.add_mlp()) : mlp_out;
-        float* const buffer = args.plan.flagged;
-        std::array<GemvOp, 3> ins;
-        for (int32_t i = 0; i < form.ins; ++i) ins[size(i)] = args.op(i);
-        args.op_count = 0;
-        // attention_in of layer 0 reads x from the workspace, the others from the buffer of the layer before.
-        for (int32_t i = 0; i < form.ins; ++i) {
-            GemvOp& in = ins[size(i)];
-            first_in_[i] = put(in);
-            in.x_flagged = true;
-            in.x = buffer + at.x_after_mlp;
-            other_in_[i] = put(in);
-        }
-        if (form.adds) {
-            out_ = put(branch(out, buffer + at.attended, buffer + at.attention_branch));
-            add_out.x = buffer + at.attention_branch;
-        } else {
-            add_out.x = buffer + at.attended;
-        }
-        if (form.adds) args.ops[out_].resets_buffers = true;
-        // The attention's branch joins the x that attention_in has read: that of the workspace in layer 0, else what
-        // the layer before has left.
-        add_out.x_flagged = add_out.out_flagged = true;
-        add_out.resets_buffers = !form.adds;
-        add_out.epilogue.out = buffer + at.x_after_attention;
-        first_add_out_ = put(add_out);
-        add_out.residual_flagged = true;
-        add_out.epilogue.residual = buffer + at.x_after_mlp;
-        other_add_out_ = put(add_out);
-        mlp_in.x_flagged = mlp_in.out_flagged = true;
-        mlp_in.x = buffer + at.x_after_attention;
-        mlp_in.epilogue.out = buffer + at.ff;
-        mlp_in_ = put(mlp_in);
-        if (form.adds) {
-            mlp_out_ = put(branch(mlp_out, buffer + at.ff, buffer + at.mlp_branch));
-            add_mlp.x = buffer + at.mlp_branch;
-        } else {
-            add_mlp.x = buffer + at.ff;
-        }
-        add_mlp.x_flagged = add_mlp.residual_flagged = true;
-        add_mlp.epilogue.residual = buffer + at.x_after_attention;
-        // The last layer writes x back to the workspace.
-        last_add_mlp_ = put(add_mlp);
-        add_mlp.out_flagged = true;
-        add_mlp.epilogue.out = buffer + at.x_after_mlp;
-        other_add_mlp_ = put(add_mlp);
-        for (int32_t kind = 0; kind < args.attend_count; ++kind) {
-            GemvOp op;
-            op.kind = OpKind::attend;
-            op.attend = kind;
-            op.out_flagged = true;
-            args.attends[kind].out = buffer + at.attended;
-            attend_[kind] = put(op);
+    FlaggedOps(const Args& args, std::span<const LayerForm> layers, const BufferPlaces& places)
+        : args_(args), layers_(layers), at_(places), buffer_(args.plan.flagged) {
+        for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+            put_layer(layers[layer], layer == 0, layer + 1 == layers.size());
         }
     }
-    // Makes the steps of a layer use these ops. `kind`: of its attention.
-    void use(int32_t layer, int32_t layers, int32_t kind) const {
-        GemvStep* const step = args_.step + layer * form_.steps();
-        const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
-        const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
-        for (int32_t i = 0; i < form_.steps(); ++i)
-            step[i].x_buffer = step[i].residual_buffer = step[i].out_buffer = here;
-        GemvStep& add_out = step[form_.adds ? form_.add_out() : form_.out()];
-        // What attention_in reads, and what the attention's branch is added to, is the layer before's.
-        add_out.residual_buffer = before;
-        for (int32_t i = 0; i < form_.ins; ++i) {
-            step[i].x_buffer = before;
-            step[i].op = layer == 0 ? first_in_[i] : other_in_[i];
+    // Whether a launch has room for so many different ones.
+    bool fit() const { return ops_.size() <= kMaxGemvOps; }
+    // Makes the steps use them.
+    void use(Args& args) const {
+        std::copy(ops_.begin(), ops_.end(), args.ops);
+        args.op_count = static_cast<int32_t>(ops_.size());
+        for (int32_t kind = 0; kind < args.attend_count; ++kind) args.attends[kind].out = buffer_ + at_.attended;
+        for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+            const LayerForm& form = layers_[layer];
+            const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
+            const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
+            for (int32_t at = form.begin; at < form.end(); ++at) {
+                GemvStep& step = args.step[at];
+                step.op = op_of_step_[size(at)];
+                step.x_buffer = step.residual_buffer = step.out_buffer = here;
+            }
+            // What attention_in reads, and what the attention's branch is added to, is the layer before's.
+            for (int32_t at = form.begin; at < form.attend(); ++at) args.step[at].x_buffer = before;
+            args.step[form.add_out()].residual_buffer = before;
         }
-        step[form_.attend()].op = attend_[kind];
-        step[form_.mlp_in()].op = mlp_in_;
-        if (form_.adds) {
-            step[form_.out()].op = out_;
-            step[form_.mlp_out()].op = mlp_out_;
-        }
-        add_out.op = layer == 0 ? first_add_out_ : other_add_out_;
-        step[form_.steps() - 1].op = layer == layers - 1 ? last_add_mlp_ : other_add_mlp_;
     }
 
 private:
+    void put_layer(const LayerForm& form, bool first, bool last) {
+        for (int32_t at = form.begin; at < form.attend(); ++at) {
+            GemvOp in = args_.op(at);
+            if (!first) {
+                in.x_flagged = true;
+                in.x = buffer_ + at_.x_after_mlp;
+            }
+            put(in);
+        }
+        GemvOp attend;
+        attend.kind = OpKind::attend;
+        attend.attend = args_.op(form.attend()).attend;
+        attend.out_flagged = true;
+        put(attend);
+        // The attention's branch joins the x that attention_in has read: that of the workspace in layer 0, else what
+        // the layer before has left.
+        GemvOp add_out = args_.op(form.add_out());
+        if (form.adds) {
+            GemvOp out = branch(args_.op(form.out()), buffer_ + at_.attended, buffer_ + at_.attention_branch);
+            out.resets_buffers = true;
+            put(out);
+        }
+        add_out.x = buffer_ + (form.adds ? at_.attention_branch : at_.attended);
+        add_out.x_flagged = add_out.out_flagged = true;
+        add_out.resets_buffers = !form.adds;
+        add_out.epilogue.out = buffer_ + at_.x_after_attention;
+        if (!first) {
+            add_out.residual_flagged = true;
+            add_out.epilogue.residual = buffer_ + at_.x_after_mlp;
+        }
+        put(add_out);
+        GemvOp mlp_in = args_.op(form.mlp_in());
+        mlp_in.x_flagged = mlp_in.out_flagged = true;
+        mlp_in.x = buffer_ + at_.x_after_attention;
+        mlp_in.epilogue.out = buffer_ + at_.ff;
+        put(mlp_in);
+        if (form.adds) put(branch(args_.op(form.mlp_out()), buffer_ + at_.ff, buffer_ + at_.mlp_branch));
+        GemvOp add_mlp = args_.op(form.add_mlp());
+        add_mlp.x = buffer_ + (form.adds ? at_.mlp_branch : at_.ff);
+        add_mlp.x_flagged = add_mlp.residual_flagged = true;
+        add_mlp.epilogue.residual = buffer_ + at_.x_after_attention;
+        if (!last) {
+            add_mlp.out_flagged = true;
+            add_mlp.epilogue.out = buffer_ + at_.x_after_mlp;
+        }
+        put(add_mlp);
+    }
     // A matrix that leaves its sums as they are.
     static GemvOp branch(GemvOp op, const float* from, float* to) {
         op.x_flagged = op.out_flagged = true;
@@ -235,30 +241,36 @@ private:
         op.epilogue.raw = to;
         return op;
     }
-    std::uint8_t put(const GemvOp& op) {
-        args_.ops[args_.op_count] = op;
-        return static_cast<std::uint8_t>(args_.op_count++);
+    // The op of the next step.
+    void put(const GemvOp& op) {
+        const auto found = std::find(ops_.begin(), ops_.end(), op);
+        op_of_step_.push_back(static_cast<std::uint8_t>(found - ops_.begin()));
+        if (found == ops_.end()) ops_.push_back(op);
     }
 
-    Args& args_;
-    LayerForm form_;
-    std::uint8_t first_in_[3], other_in_[3], out_ = 0, first_add_out_, other_add_out_, mlp_in_, mlp_out_ = 0,
-                                             last_add_mlp_, other_add_mlp_;
-    std::uint8_t attend_[kMaxAttendKinds];
+    const Args& args_;
+    std::span<const LayerForm> layers_;
+    BufferPlaces at_;
+    float* buffer_;
+    std::vector<GemvOp> ops_;
+    std::vector<std::uint8_t> op_of_step_;
 };
 
 }  // namespace
 
-void LinearSequence::State::add(QuantType quant_type, const LinearCall& call, int32_t rows, const GemvOp& op,
+void LinearSequence::State::add(QuantType type, const LinearCall& call, int32_t rows, const GemvOp& new_op,
                                 GemvStep step) {
-    // One launch has one quantisation type, one number of rows, and few different ops. The LM head has a launch of its
-    // own: after it the steps would not be whole layers, and every one of them would wait for the grid.
-    const bool joins = args_.steps > 0 && args_.steps < kManySteps && quant_type_ == quant_type && args_.rows == rows &&
-                       call_.stream == call.stream && quant_type_ != QuantType::f32 &&
+    GemvOp op = new_op;
+    if (op.kind == OpKind::matrix) op.quant_type = type;
+    // One launch has types that can share it, one number of rows, and few different ops. The LM head has a launch of
+    // its own: after it the steps would not be whole layers, and every one of them would wait for the grid.
+    const bool joins = args_.steps > 0 && args_.steps < kManySteps && share_launch(quant_type_, type) &&
+                       args_.rows == rows && call_.stream == call.stream && quant_type_ != QuantType::f32 &&
                        op.epilogue.kind != Epilogue::head &&
                        (find(op) < args_.op_count || args_.op_count < kMaxGemvOps);
     if (!joins) flush();
-    quant_type_ = quant_type;
+    if (args_.steps == 0) quant_type_ = type;
+    mixes_ = mixes_ || quant_type_ != type;
     call_ = call;
     args_.rows = rows;
     step.op = static_cast<std::uint8_t>(find(op));
@@ -303,7 +315,7 @@ void LinearSequence::State::flush() {
     if (args_.steps == 0) return;
     const DeviceInfo& info = DeviceContext::current().info();
     const GemvScratch& scratch = gemv_scratch();
-    check(plan_gemv(quant_type_, scratch, info.shared_bytes, info.processors, 1,
+    check(plan_gemv(mixes_ ? kLargestOfMix : quant_type_, scratch, info.shared_bytes, info.processors, 1,
                     std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
           "ops that fit alone fit together");
     flag_layers(scratch);
@@ -312,34 +324,36 @@ void LinearSequence::State::flush() {
         State& state;
         ~Discard() { state.discard(); }
     } const discard{*this};
-    launch_gemv(quant_type_, args_, info.processors, call_.overlap, call_.stream);
+    if (mixes_) {
+        launch_gemv_mix(args_, info.processors, call_.overlap, call_.stream);
+    } else {
+        launch_gemv(quant_type_, args_, info.processors, call_.overlap, call_.stream);
+    }
 }
 
 // If the steps are whole layers: makes them pass their activations on in flagged words (gemv.h), without barriers of
 // the grid. Otherwise changes nothing, and steps meet at the counters. The results have the same bits either way.
 void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.flagged = nullptr;
-    const LayerForm form = form_of(args_);
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
-    if (!are_whole_layers(args_, form) || !args_.plan.apart || !are_chained(args_, form)) return;
-    if (form.ops() + args_.attend_count > kMaxGemvOps) return;
-    const BufferPlaces places(args_, form);
+    if (!args_.plan.apart) return;
+    const std::vector<LayerForm> layers = layers_of(args_);
+    if (layers.empty()) return;
+    const BufferPlaces places(args_, layers[0]);
     // Rows are read in fours.
-    for (const int32_t i : {form.kIn, form.out(), form.mlp_out()}) {
+    for (const int32_t i : {layers[0].begin, layers[0].out(), layers[0].mlp_out()}) {
         if (args_.op(i).inputs % 4 != 0) return;
     }
     if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
     args_.plan.flagged = scratch.flagged;
+    const FlaggedOps ops(args_, layers, places);
+    if (!ops.fit()) {
+        args_.plan.flagged = nullptr;
+        return;
+    }
     args_.plan.buffer_floats = places.floats;
     args_.plan.mlp_out_floats = places.attended;
-
-    const int32_t layers = args_.steps / form.steps();
-    std::array<int32_t, kManySteps> kinds;  // of the layers' attentions; their ops change now
-    for (int32_t layer = 0; layer < layers; ++layer) {
-        kinds[size(layer)] = args_.op(layer * form.steps() + form.attend()).attend;
-    }
-    const FlaggedOps ops(args_, form, places);
-    for (int32_t layer = 0; layer < layers; ++layer) ops.use(layer, layers, kinds[size(layer)]);
+    ops.use(args_);
 }
 
 // The index of an equal op; op_count if there is none.

@@ -18,14 +18,18 @@ struct LinearSequence::State {
     // Appends the sum of a branch and the residual stream; false as above.
     bool add_rows(const AddRowsCall& call);
     void flush();
-    void discard() noexcept { args_.steps = args_.op_count = args_.attend_count = 0; }
+    void discard() noexcept {
+        args_.steps = args_.op_count = args_.attend_count = 0;
+        mixes_ = false;
+    }
 
 private:
     void flag_layers(const GemvScratch& scratch);
     std::int32_t find(const GemvOp& op) const;
 
     GemvArgs<kManySteps> args_;
-    QuantType quant_type_ = QuantType::f32;
+    QuantType quant_type_ = QuantType::f32;  // of the first matrix
+    bool mixes_ = false;                     // others have other types
     LinearCall call_;
 };
 

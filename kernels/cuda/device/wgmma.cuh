@@ -27,9 +27,12 @@ __device__ inline void wgmma_fence() {
 __device__ inline void wgmma_commit() {
     if constexpr (kHasWgmma) asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-__device__ inline void wgmma_wait() {
-    if constexpr (kHasWgmma) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+// For all but the last kLeft that were committed.
+template <int kLeft>
+__device__ inline void wgmma_wait_for() {
+    if constexpr (kHasWgmma) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
+__device__ inline void wgmma_wait() { wgmma_wait_for<0>(); }
 // Bytes to the next 8 inputs, and to the next 8 columns. In a cluster, a shared-memory address also says which CTA it
 // belongs to, above the 18 bits that count here.
 __device__ inline std::uint64_t wgmma_operand(std::uint32_t address, std::uint32_t inputs, std::uint32_t columns) {
@@ -84,6 +87,22 @@ __device__ inline void keep_registers(std::uint32_t (&a)[kCount]) {
                 "%12, %13, %14, %15}, {%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n}"                                    \
                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),      \
                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]) \
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdds ? 1 : 0));                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    template <bool kAdds>                                                                                              \
+    __device__ inline void NAME(float(&d)[24], const std::uint32_t(&a)[4], std::uint64_t b) {                          \
+        if constexpr (kHasWgmma) {                                                                                     \
+            asm volatile(                                                                                              \
+                "{\n.reg .pred adds;\nsetp.ne.b32 adds, %29, 0;\n"                                                     \
+                "wgmma.mma_async.sync.aligned.m64n48k16.f32." TYPE "." TYPE                                            \
+                " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                             \
+                "%16, %17, %18, %19, %20, %21, %22, %23}, "                                                            \
+                "{%24, %25, %26, %27}, %28, adds, 1, 1, 0;\n}"                                                         \
+                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),      \
+                  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),             \
+                  "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),           \
+                  "+f"(d[22]), "+f"(d[23])                                                                             \
                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdds ? 1 : 0));                             \
         }                                                                                                              \
     }                                                                                                                  \

@@ -12,6 +12,8 @@
 //   launch_products   ff --down, bias--> out [slots, D]
 //   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch
 //
+// Prefill rows have other products, where the device has wgmma: grouped.h.
+//
 // No kernel asks the host how many slots an expert has: the products divide the tiles that there are among a grid that
 // is always the same. So a forward is a graph like any other.
 //
@@ -43,6 +45,17 @@ struct ExpertTile {
 };
 static_assert(sizeof(ExpertTile) == 40);
 
+// What one reading of an expert's weights multiplies of prefill rows (grouped.h).
+inline constexpr int kGroupRows = 64;
+struct ExpertGroup {
+    std::int32_t expert = 0, first = 0, count = 0;  // its slots have the positions from `first` on
+    std::int32_t alone = 0;                         // whether the expert has no other group
+};
+// An eight of positions: the group's first position and eights.
+struct GroupEight {
+    std::int32_t first = 0, eights = 0;
+};
+
 // A norm as the kernels want it; no weight: x as it is.
 struct NormArgs {
     const float* weight = nullptr;  // [D]
@@ -63,11 +76,30 @@ struct ExpertBuffers {
     float* ff = nullptr;           // [slots, Fe]
     float* out = nullptr;          // [slots, D]
     float* branch = nullptr;       // [T, D]: what keep_branch keeps
+    // Prefill rows, where the device has grouped.h; else null.
+    std::int32_t* counts = nullptr;  // [E]: slots of the expert
+    std::int32_t* rank = nullptr;    // [slots]: among those of its expert
+    std::int32_t* order = nullptr;   // [8 most_eights()]: the slot at a position; only of those that there are
+    GroupEight* eights = nullptr;    // [most_eights()]
+    ExpertGroup* groups = nullptr;   // [most_groups()]
+    std::int32_t* totals = nullptr;  // groups, eights
+    float* back = nullptr;           // [8 most_eights()]: what scales the sums of a position back
+    std::uint8_t* images = nullptr;
 };
 
 // The most tiles that so many slots make.
 constexpr std::int64_t most_tiles(std::int64_t slots, std::int64_t experts) {
     const std::int64_t split = slots / kExpertRows + experts;
+    return slots < split ? slots : split;
+}
+
+// The most eights of positions, and groups, that so many slots make.
+constexpr std::int64_t most_eights(std::int64_t slots, std::int64_t experts) {
+    const std::int64_t split = slots / 8 + experts;
+    return slots < split ? slots : split;
+}
+constexpr std::int64_t most_groups(std::int64_t slots, std::int64_t experts) {
+    const std::int64_t split = most_eights(slots, experts) / (kGroupRows / 8) + experts;
     return slots < split ? slots : split;
 }
 
@@ -85,6 +117,7 @@ struct RouterCall {
     bool renormalize = false;
     float scale = 1.0f;
     std::int32_t groups = 1, groups_used = 1;
+    bool grouped = false;  // counts and ranks instead of tiles
     ExpertBuffers to;
 };
 void launch_router(cudaStream_t stream, const RouterCall& call);

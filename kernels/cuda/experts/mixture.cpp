@@ -22,6 +22,9 @@ using std::int64_t;
 
 std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 
+// Whether prefill rows are grouped on this device, for the types that are.
+bool groups_rows() { return runs_grouped(DeviceContext::current().info(), QuantType::q4_0); }
+
 // All rows of a matrix as float32. Synthetic weights: numbers of about 1 / sqrt(cols), as panels get them.
 std::vector<float> all_rows(const TensorView& view) {
     std::vector<float> values(size(view.elements()));
@@ -55,6 +58,12 @@ DeviceBuffer<float> interleaved(const TensorView& gate, const TensorView& up) {
         for (std::size_t i = 0; i < values.size(); ++i) both[2 * i + (view == &up ? 1 : 0)] = values[i];
     }
     return to_device(std::span<const float>(both));
+}
+
+// Bytes of the images of so many slots, for either product; a K-quant's blocks may pad a row.
+int64_t image_bytes(const ModelShape& shape, int64_t slots) {
+    const int64_t widest = std::max<int64_t>(shape.d_model, shape.expert_ff);
+    return 8 * most_eights(slots, shape.experts) * ((widest + 255) / 256 * 256) * 2;
 }
 
 int64_t slots_of(const ModelShape& shape, int32_t rows) { return int64_t{rows} * shape.experts_used; }
@@ -98,26 +107,51 @@ ExpertsWorkspace::ExpertsWorkspace(const ModelShape& shape, int32_t max_rows) {
     constexpr int32_t none[] = {0};
     done_ = to_device(std::span<const int32_t>(none));
     tile_count_ = to_device(std::span<const int32_t>(none));
+    if (!groups_rows()) return;
+    const int64_t eights = most_eights(slots, shape.experts);
+    counts_ = DeviceBuffer<int32_t>(size(shape.experts));
+    rank_ = DeviceBuffer<int32_t>(size(slots));
+    order_ = DeviceBuffer<int32_t>(size(8 * eights));
+    back_ = DeviceBuffer<float>(size(8 * eights));
+    eights_ = DeviceBuffer<GroupEight>(size(eights));
+    groups_ = DeviceBuffer<ExpertGroup>(size(most_groups(slots, shape.experts)));
+    totals_ = DeviceBuffer<int32_t>(2);
+    images_ = DeviceBuffer<std::uint8_t>(size(image_bytes(shape, slots)));
 }
 
 int64_t ExpertsWorkspace::bytes(const ModelShape& shape, int32_t max_rows) {
     if (shape.experts == 0) return 0;
-    const int64_t slots = slots_of(shape, max_rows);
-    return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2) +
-                slots * (int64_t{shape.expert_ff} + shape.d_model + 2)) +
-           static_cast<int64_t>(sizeof(ExpertTile)) * most_tiles(slots, shape.experts);
+    const int64_t slots = slots_of(shape, max_rows), eights = most_eights(slots, shape.experts);
+    const int64_t tiled = 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2) +
+                               slots * (int64_t{shape.expert_ff} + shape.d_model + 2)) +
+                          static_cast<int64_t>(sizeof(ExpertTile)) * most_tiles(slots, shape.experts);
+    if (!groups_rows()) return tiled;
+    return tiled + 4 * (shape.experts + slots) + (64 + static_cast<int64_t>(sizeof(GroupEight))) * eights +
+           static_cast<int64_t>(sizeof(ExpertGroup)) * most_groups(slots, shape.experts) + image_bytes(shape, slots);
 }
 
 bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
     const int64_t slots = slots_of(shape, rows);
     return size(int64_t{rows} * shape.experts) <= scores_.size() && size(slots) <= weight_.size() &&
            size(slots * shape.expert_ff) <= ff_.size() && size(slots * shape.d_model) <= out_.size() &&
-           size(most_tiles(slots, shape.experts)) <= tiles_.size();
+           size(most_tiles(slots, shape.experts)) <= tiles_.size() &&
+           (images_.size() == 0 || (size(shape.experts) <= counts_.size() && size(slots) <= rank_.size() &&
+                                    size(most_eights(slots, shape.experts)) <= eights_.size() &&
+                                    size(most_groups(slots, shape.experts)) <= groups_.size() &&
+                                    size(image_bytes(shape, slots)) <= images_.size()));
 }
 
 ExpertBuffers ExpertsWorkspace::view() const {
-    return {scores_.data(),     stats_.data(), choice_.data(), weight_.data(), tiles_.data(),
-            tile_count_.data(), done_.data(),  ff_.data(),     out_.data(),    branch_.data()};
+    return {scores_.data(), stats_.data(),  choice_.data(), weight_.data(), tiles_.data(),  tile_count_.data(),
+            done_.data(),   ff_.data(),     out_.data(),    branch_.data(), counts_.data(), rank_.data(),
+            order_.data(),  eights_.data(), groups_.data(), totals_.data(), back_.data(),   images_.data()};
+}
+
+Mixture::Stack::Stack(ExpertPanels of, DeviceBuffer<float> biases)
+    : panels(std::move(of)),
+      bias(std::move(biases)),
+      grouped(runs_grouped(DeviceContext::current().info(), panels.part().quant_type)) {
+    if (grouped) shift = grouped_shift(panels.part());
 }
 
 Mixture::Mixture(const MoeSpec& spec)
@@ -134,8 +168,8 @@ Mixture::Mixture(const MoeSpec& spec)
       router_scale_(spec.router.scale),
       groups_(spec.router.groups),
       groups_used_(spec.router.groups_used),
-      gate_up_{ExpertPanels(spec.gate, spec.up), interleaved(spec.gate_bias, spec.up_bias)},
-      down_{ExpertPanels(spec.down, {}), matrix(spec.down_bias)},
+      gate_up_(ExpertPanels(spec.gate, spec.up), interleaved(spec.gate_bias, spec.up_bias)),
+      down_(ExpertPanels(spec.down, {}), matrix(spec.down_bias)),
       activation_(spec.activation),
       limit_(spec.limit),
       keep_branch_(spec.keep_branch),
@@ -162,7 +196,22 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     return call;
 }
 
-void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsWorkspace& workspace) const {
+void Mixture::launch_groups_of(cudaStream_t stream, const Stack& stack, const ProductsCall& call, int32_t used) const {
+    ImagesCall images;
+    images.slots = call.slots;
+    images.experts = call.experts;
+    images.used = used;
+    images.inputs = call.inputs;
+    images.stride = call.blocks * block_format(call.quant_type).inputs;
+    images.x = call.x;
+    images.norm = call.norm;
+    images.to = call.with;
+    launch_images(stream, images);
+    launch_grouped(stream, {call, stack.shift});
+}
+
+void Mixture::launch(cudaStream_t stream, RowClass row_class, int32_t rows, float* x,
+                     const ExpertsWorkspace& workspace) const {
     check(workspace.has_room(shape_, rows), "the experts of a forward fit their workspace");
     const ExpertBuffers buffers = workspace.view();
     RouterCall router;
@@ -182,8 +231,10 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     router.scale = router_scale_;
     router.groups = groups_;
     router.groups_used = groups_used_;
+    router.grouped = row_class == RowClass::prefill && gate_up_.grouped && down_.grouped;
     router.to = buffers;
     launch_router(stream, router);
+    if (router.grouped) launch_groups(stream, {router.rows * router.used, router.experts, buffers});
 
     ProductsCall in = products(gate_up_, rows);
     in.gate_up = true;
@@ -193,7 +244,6 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     in.limit = limit_;
     in.out = buffers.ff;
     in.with = buffers;
-    launch_products(stream, in);
 
     CombineCall combine;
     combine.rows = rows;
@@ -210,7 +260,13 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     out.x = buffers.ff;
     out.out = buffers.out;
     out.with = buffers;
-    launch_products(stream, out);
+    if (router.grouped) {
+        launch_groups_of(stream, gate_up_, in, shape_.experts_used);
+        launch_groups_of(stream, down_, out, 1);
+    } else {
+        launch_products(stream, in);
+        launch_products(stream, out);
+    }
     launch_combine(stream, combine);
 }
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/linear.h"
 
 namespace foresay::kernels::cuda {
@@ -39,21 +39,35 @@ private:
     DeviceBuffer<float2> stats_;
     DeviceBuffer<std::int32_t> choice_, done_, tile_count_;
     DeviceBuffer<ExpertTile> tiles_;
+    // Of prefill rows (grouped.h); empty where the device has no such kernels.
+    DeviceBuffer<float> back_;
+    DeviceBuffer<std::int32_t> counts_, rank_, order_, totals_;
+    DeviceBuffer<GroupEight> eights_;
+    DeviceBuffer<ExpertGroup> groups_;
+    DeviceBuffer<std::uint8_t> images_;
 };
 
 class Mixture {
 public:
     explicit Mixture(const MoeSpec& spec);
-    // Adds the experts of `rows` rows to x, or leaves their sum in the branch.
-    void launch(cudaStream_t stream, std::int32_t rows, float* x, const ExpertsWorkspace& workspace) const;
+    // Adds the experts of `rows` rows to x, or leaves their sum in the branch. Prefill rows take the products of
+    // grouped.h where device and type have them, whatever their number.
+    void launch(cudaStream_t stream, RowClass row_class, std::int32_t rows, float* x,
+                const ExpertsWorkspace& workspace) const;
     std::int64_t bytes() const;
 
 private:
     struct Stack {
         ExpertPanels panels;
         DeviceBuffer<float> bias;  // [E, rows] in packed order; empty: none
+        bool grouped = false;      // whether prefill rows take grouped.h
+        int shift = 0;             // of its weights
+
+        Stack(ExpertPanels of, DeviceBuffer<float> biases);
     };
     ProductsCall products(const Stack& stack, std::int32_t rows) const;
+    // The products of a stack for prefill rows. `x`: a row for each `used` slots.
+    void launch_groups_of(cudaStream_t stream, const Stack& stack, const ProductsCall& call, std::int32_t used) const;
 
     ModelShape shape_;
     ExpertNorm norm_, router_norm_, post_norm_;

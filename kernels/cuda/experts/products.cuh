@@ -157,18 +157,11 @@ private:
         for (int b = 0; b < B; ++b) {
             float most = 0.0f;
 #pragma unroll
-            for (int v = 0; v < kV; ++v) {
-                const float4 a = x[b][v];
-                most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
-            }
-            // The largest magnitude ends up between 2^13 and 2^14. At least 20, so that zeros have a finite scale; at
-            // most 254, so that the scale of an infinity is a number.
-            const int exponent =
-                min(max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20), 254);
-            const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
+            for (int v = 0; v < kV; ++v) most = larger_magnitude(most, x[b][v]);
+            const RowScale<true> row(__reduce_max_sync(~0u, __float_as_uint(most)));
+            const float scale = row.up();
             if (lane == 0) {
-                const float factor =
-                    __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * Form::code_scale;
+                const float factor = row.back() * Form::code_scale;
                 asm volatile("st.shared.f32 [%0], %1;" ::"r"(back + 4 * b), "f"(factor) : "memory");
             }
 #pragma unroll

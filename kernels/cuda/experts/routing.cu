@@ -4,8 +4,10 @@
 //   scores     CTA (i, t): a warp for each of four experts, for a row of the batch. Weights of the router depend on no
 //              kernel, so a warp asks for them before it waits for its predecessors. With few slots the last CTA that
 //              is done goes on with choose_row() for all rows and tile_few(): a counter tells which one that is.
-//   choose     many slots: a warp per row.
-//   tile_many  many slots: one CTA.
+//   many       many slots: scores with the weights of an expert in the registers of a warp, which takes one row of
+//              x after the other from shared memory.
+//   choose     many slots: a warp per row. Slots that will be grouped (grouped.h) are counted and ranked.
+//   tile_many  many slots that will not: one CTA.
 //
 // Order:    a number as an integer that compares like it (order_of). A NaN counts as less than every number, so that
 //           whatever the scores are, the chosen experts are different ones.
@@ -22,7 +24,7 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 4, kManyWarps = 8;
 constexpr int kTileThreads = 1024;
 
 // At least 1; 0 is left for what takes no part.
@@ -167,8 +169,10 @@ __device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) 
         const std::int64_t slot = static_cast<std::int64_t>(t) * c.used + place;
         c.to.choice[slot] = chosen;
         c.to.weight[slot] = chosen_weight;
-        if (c.rows == 1) c.to.tiles[place] = {chosen, 1, {place}};
-        if (c.rows == 1 && place == 0) *c.to.tile_count = c.used;
+        // Ranks depend on which row comes first; no bit of a row depends on ranks.
+        if (c.grouped) c.to.rank[slot] = atomicAdd(c.to.counts + chosen, 1);
+        if (c.rows == 1 && !c.grouped) c.to.tiles[place] = {chosen, 1, {place}};
+        if (c.rows == 1 && !c.grouped && place == 0) *c.to.tile_count = c.used;
     }
     __syncwarp();
 }
@@ -296,20 +300,101 @@ constexpr int many_words(const RouterCall& c, int threads) {
 }
 
 // Mean (0 for an RMS norm) and mean square around it of a row, by a warp.
-__device__ float2 moments_of(const float* x, int width, bool layer, int lane) {
+template <class Value>
+__device__ float2 moments_of(int width, bool layer, int lane, const Value& x) {
     float mean = 0.0f, squares = 0.0f;
     if (layer) {
-        for (int i = lane; i < width; i += 32) mean += __ldcg(x + i);
+        for (int i = lane; i < width; i += 32) mean += x(i);
         mean = warp_sum(mean) / static_cast<float>(width);
     }
     for (int i = lane; i < width; i += 32) {
-        const float deviation = __ldcg(x + i) - mean;
+        const float deviation = x(i) - mean;
         squares = fmaf(deviation, deviation, squares);
     }
     return {mean, warp_sum(squares) / static_cast<float>(width)};
 }
 
-// Grid: (experts / kWarps, rows). A lane has kFours times four inputs at once. `fused`: the last CTA chooses and tiles.
+// The weights of an expert, kFours times four inputs a lane at once, and its scores. An RMS norm is a factor of the
+// score, and its weights are factors of the router's, multiplied in when these are loaded where registers suffice.
+template <int kFours>
+class RouterWeights {
+public:
+    __device__ RouterWeights(const RouterCall& c, int e, int lane)
+        : weight_(c.weight + static_cast<std::int64_t>(min(e, c.experts - 1)) * c.width),
+          folds_(kFours <= 24 && c.norm.weight != nullptr && !c.norm.layer && c.norm.bias == nullptr) {
+        load(c, 0, lane);
+    }
+    // Of row t, whose inputs x4(i) and x(i) give; by a warp.
+    template <class Inputs4, class Inputs>
+    __device__ __forceinline__ void score(const RouterCall& c, int t, int e, int lane, const Inputs4& x4,
+                                          const Inputs& x) {
+        float2 stats = {0.0f, 1.0f};
+        if (c.norm.layer) {
+            const float2 moments = moments_of(c.width, true, lane, x);
+            stats = {moments.x, 1.0f / sqrtf(moments.y + c.norm.eps)};
+        }
+        const bool biased = c.norm.bias != nullptr;
+        float sum = 0.0f, squares = 0.0f;
+        for (int base = 0; base < c.width; base += 128 * kFours) {
+            if (base != loaded_) load(c, base, lane);
+#pragma unroll
+            for (int i = 0; i < kFours; ++i) {
+                const int at = base + 128 * i + 4 * lane;
+                if (at >= c.width) continue;
+                float4 v = x4(at);
+                squares += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
+                if (c.norm.weight != nullptr && !folds_) {
+                    const float4 g = load4(c, c.norm.weight, at);
+                    v = {(v.x - stats.x) * g.x, (v.y - stats.x) * g.y, (v.z - stats.x) * g.z, (v.w - stats.x) * g.w};
+                    if (biased) {
+                        const float4 b = load4(c, c.norm.bias, at);
+                        v = {fmaf(v.x, stats.y, b.x), fmaf(v.y, stats.y, b.y), fmaf(v.z, stats.y, b.z),
+                             fmaf(v.w, stats.y, b.w)};
+                    }
+                }
+                sum = fmaf(w_[i].x, v.x, sum);
+                sum = fmaf(w_[i].y, v.y, sum);
+                sum = fmaf(w_[i].z, v.z, sum);
+                sum = fmaf(w_[i].w, v.w, sum);
+            }
+        }
+        sum = warp_sum(sum);
+        const float mean_square = warp_sum(squares) / static_cast<float>(c.width);
+        if (c.norm.weight != nullptr && !c.norm.layer) stats.y = 1.0f / sqrtf(mean_square + c.norm.eps);
+        if (c.norm.weight != nullptr && !biased) sum *= stats.y;
+        if (lane == 0 && e < c.experts) {
+            c.to.scores[static_cast<std::int64_t>(t) * c.experts + e] = c.bias != nullptr ? sum + c.bias[e] : sum;
+        }
+        if (e == 0 && c.expert_norm.weight != nullptr) {
+            float2 moments = {0.0f, mean_square};
+            if (c.expert_norm.layer) moments = moments_of(c.width, true, lane, x);
+            if (lane == 0) c.to.stats[t] = {moments.x, 1.0f / sqrtf(moments.y + c.expert_norm.eps)};
+        }
+    }
+
+private:
+    static __device__ float4 load4(const RouterCall& c, const float* from, int at) {
+        return at < c.width ? __ldg(reinterpret_cast<const float4*>(from + at)) : float4{};
+    }
+    __device__ void load(const RouterCall& c, int base, int lane) {
+        loaded_ = base;
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) w_[i] = load4(c, weight_, base + 128 * i + 4 * lane);
+        if (!folds_) return;
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) {
+            const float4 g = load4(c, c.norm.weight, base + 128 * i + 4 * lane);
+            w_[i] = {w_[i].x * g.x, w_[i].y * g.y, w_[i].z * g.z, w_[i].w * g.w};
+        }
+    }
+
+    const float* weight_;
+    bool folds_;
+    int loaded_ = 0;  // the input that w_ begins with
+    float4 w_[kFours];
+};
+
+// Grid: (experts / kWarps, rows). `fused`: the last CTA chooses and tiles.
 template <int kFours>
 __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool fused) {
     extern __shared__ float shared[];
@@ -317,69 +402,12 @@ __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool f
     allow_successor();
     const int t = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x % 32);
     const int warp = static_cast<int>(threadIdx.x / 32), e = static_cast<int>(blockIdx.x) * kWarps + warp;
-    const float* const weight = c.weight + static_cast<std::int64_t>(min(e, c.experts - 1)) * c.width;
     const float* const x = c.x + static_cast<std::int64_t>(t) * c.width;
-    const auto load4 = [&](const float* from, int at) {
-        return at < c.width ? __ldg(reinterpret_cast<const float4*>(from + at)) : float4{};
-    };
-    // An RMS norm is a factor of the score, and its weights are factors of the router's, multiplied in before the wait
-    // where registers suffice.
-    const bool folds = kFours <= 24 && c.norm.weight != nullptr && !c.norm.layer && c.norm.bias == nullptr;
-    float4 w[kFours];
-    const auto load_weights = [&](int base) {
-#pragma unroll
-        for (int i = 0; i < kFours; ++i) w[i] = load4(weight, base + 128 * i + 4 * lane);
-        if (!folds) return;
-#pragma unroll
-        for (int i = 0; i < kFours; ++i) {
-            const float4 g = load4(c.norm.weight, base + 128 * i + 4 * lane);
-            w[i] = {w[i].x * g.x, w[i].y * g.y, w[i].z * g.z, w[i].w * g.w};
-        }
-    };
-    load_weights(0);
+    RouterWeights<kFours> weights(c, e, lane);
     await_predecessors();
-    float2 stats = {0.0f, 1.0f};
-    if (c.norm.layer) {
-        const float2 moments = moments_of(x, c.width, true, lane);
-        stats = {moments.x, 1.0f / sqrtf(moments.y + c.norm.eps)};
-    }
-    const bool biased = c.norm.bias != nullptr;
-    float sum = 0.0f, squares = 0.0f;
-    for (int base = 0; base < c.width; base += 128 * kFours) {
-        if (base > 0) load_weights(base);
-#pragma unroll
-        for (int i = 0; i < kFours; ++i) {
-            const int at = base + 128 * i + 4 * lane;
-            if (at >= c.width) continue;
-            float4 v = __ldcg(reinterpret_cast<const float4*>(x + at));
-            squares += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
-            if (c.norm.weight != nullptr && !folds) {
-                const float4 g = load4(c.norm.weight, at);
-                v = {(v.x - stats.x) * g.x, (v.y - stats.x) * g.y, (v.z - stats.x) * g.z, (v.w - stats.x) * g.w};
-                if (biased) {
-                    const float4 b = load4(c.norm.bias, at);
-                    v = {fmaf(v.x, stats.y, b.x), fmaf(v.y, stats.y, b.y), fmaf(v.z, stats.y, b.z),
-                         fmaf(v.w, stats.y, b.w)};
-                }
-            }
-            sum = fmaf(w[i].x, v.x, sum);
-            sum = fmaf(w[i].y, v.y, sum);
-            sum = fmaf(w[i].z, v.z, sum);
-            sum = fmaf(w[i].w, v.w, sum);
-        }
-    }
-    sum = warp_sum(sum);
-    const float mean_square = warp_sum(squares) / static_cast<float>(c.width);
-    if (c.norm.weight != nullptr && !c.norm.layer) stats.y = 1.0f / sqrtf(mean_square + c.norm.eps);
-    if (c.norm.weight != nullptr && !biased) sum *= stats.y;
-    if (lane == 0 && e < c.experts) {
-        c.to.scores[static_cast<std::int64_t>(t) * c.experts + e] = c.bias != nullptr ? sum + c.bias[e] : sum;
-    }
-    if (e == 0 && c.expert_norm.weight != nullptr) {
-        float2 moments = {0.0f, mean_square};
-        if (c.expert_norm.layer) moments = moments_of(x, c.width, true, lane);
-        if (lane == 0) c.to.stats[t] = {moments.x, 1.0f / sqrtf(moments.y + c.expert_norm.eps)};
-    }
+    weights.score(
+        c, t, e, lane, [&](int i) { return __ldcg(reinterpret_cast<const float4*>(x + i)); },
+        [&](int i) { return __ldcg(x + i); });
     if (!fused) return;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -401,6 +429,46 @@ __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool f
     tile_few(c, reinterpret_cast<std::int32_t*>(shared));
 }
 
+// Grid: (experts / kManyWarps, stretches of `each` rows). Two buffers of `batch` rows in shared memory, one of
+// which is copied while the other one is multiplied.
+template <int kFours>
+__global__ void __launch_bounds__(32 * kManyWarps, kFours > 16 ? 1 : 2)
+    many_scores(const RouterCall c, int each, int batch) {
+    extern __shared__ __align__(16) float shared[];
+    allow_successor();
+    const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    const int lane = thread % 32, e = static_cast<int>(blockIdx.x) * (threads / 32) + thread / 32;
+    const int begin = static_cast<int>(blockIdx.y) * each, end = min(begin + each, c.rows);
+    RouterWeights<kFours> weights(c, e, lane);
+    await_predecessors();
+    if (c.grouped && blockIdx.x == 0 && blockIdx.y == 0) {
+        for (int i = thread; i < c.experts; i += threads) c.to.counts[i] = 0;
+    }
+    const auto copy = [&](int first, int buffer) {
+        const auto fours = static_cast<int>(max(min(batch, end - first), 0) * c.width / 4);
+        const float* const from = c.x + static_cast<std::int64_t>(first) * c.width;
+        const std::uint32_t to = shared_address(shared) + buffer * batch * c.width * 4;
+        for (int i = thread; i < fours; i += threads) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 4 * i) : "memory");
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    copy(begin, 0);
+    int buffer = 0;
+    for (int first = begin; first < end; first += batch, buffer ^= 1) {
+        copy(first + batch, buffer ^ 1);
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        __syncthreads();
+        for (int t = first; t < min(first + batch, end); ++t) {
+            const float* const x = shared + (buffer * batch + t - first) * c.width;
+            weights.score(
+                c, t, e, lane, [&](int i) { return *reinterpret_cast<const float4*>(x + i); },
+                [&](int i) { return x[i]; });
+        }
+        __syncthreads();
+    }
+}
+
 __global__ void __launch_bounds__(32 * kWarps) choose(const RouterCall c) {
     extern __shared__ float shared[];
     allow_successor();
@@ -419,23 +487,34 @@ __global__ void __launch_bounds__(kTileThreads) tile_slots(const RouterCall c) {
 }  // namespace
 
 void launch_router(cudaStream_t stream, const RouterCall& call) {
-    const bool fused = call.rows * call.used <= kFusedSlots;
+    const bool fused = call.rows * call.used <= kFusedSlots && !call.grouped;
     const int choice_bytes = kWarps * memory_floats(call) * 4;
-    const int bytes = fused ? std::max(choice_bytes, few_words(call) * 4) : 0;
-    const dim3 grid(static_cast<unsigned>((call.experts + kWarps - 1) / kWarps), static_cast<unsigned>(call.rows));
-    const auto launch = [&](auto kernel) {
-        launch_overlapping("scores of experts", kernel, grid, 32 * kWarps, bytes, stream, call, fused);
+    const auto launch = [&](auto fours) {
+        if (fused) {
+            const dim3 grid(static_cast<unsigned>((call.experts + kWarps - 1) / kWarps),
+                            static_cast<unsigned>(call.rows));
+            launch_overlapping("scores of experts", scores<fours>, grid, 32 * kWarps,
+                               std::max(choice_bytes, few_words(call) * 4), stream, call, fused);
+            return;
+        }
+        const int columns = (call.experts + kManyWarps - 1) / kManyWarps, batch = std::clamp(12288 / call.width, 1, 4);
+        // About two CTAs for each multiprocessor there may be, as long as an expert's weights meet several rows.
+        const int each = std::clamp(call.rows * columns / 264, 4, 32);
+        const dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((call.rows + each - 1) / each));
+        launch_overlapping("scores of experts", many_scores<fours>, grid, 32 * kManyWarps, 2 * batch * call.width * 4,
+                           stream, call, each, batch);
     };
     if (call.width <= 2048) {
-        launch(scores<16>);
+        launch(std::integral_constant<int, 16>());
     } else if (call.width <= 3072) {
-        launch(scores<24>);
+        launch(std::integral_constant<int, 24>());
     } else {
-        launch(scores<40>);
+        launch(std::integral_constant<int, 40>());
     }
     if (fused) return;
     launch_overlapping("choice of experts", choose, dim3(static_cast<unsigned>((call.rows + kWarps - 1) / kWarps)),
                        32 * kWarps, choice_bytes, stream, call);
+    if (call.grouped) return;
     launch_overlapping("tiles of experts", tile_slots, dim3(1), kTileThreads, many_words(call, kTileThreads) * 4,
                        stream, call);
 }

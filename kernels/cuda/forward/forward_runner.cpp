@@ -46,8 +46,8 @@ const Op& prepared(const OpCall& call) {
 
 void ForwardRunner::enqueue(std::span<const OpCall> calls) {
     const RopeTables ropes = ropes_of(calls);
-    // Rope angles are computed once per forward, by embed where there is one.
-    if (calls.front().op != ForwardOp::embed) launch_angles(stream_, w_.view(), w_.rows(), ropes);
+    // Cells and rope angles are computed once per forward, by embed where there is one.
+    if (calls.front().op != ForwardOp::embed) launch_places(stream_, places(ropes));
     for (std::size_t i = 0; i < calls.size(); ++i) {
         const OpCall& call = calls[i];
         switch (call.op) {
@@ -114,9 +114,7 @@ RopeTables ForwardRunner::ropes_of(std::span<const OpCall> calls) const {
 void ForwardRunner::embed(const OpCall& call, const RopeTables& ropes) {
     w_.sequence.flush();
     const auto& op = prepared<PreparedEmbed>(call);
-    EmbedCall embed;
-    embed.batch = w_.view();
-    embed.rows = w_.rows();
+    EmbedCall embed = places(ropes);
     embed.table = op.table.data();
     embed.quant_type = op.quant_type;
     embed.vocab = op.vocab;
@@ -124,11 +122,19 @@ void ForwardRunner::embed(const OpCall& call, const RopeTables& ropes) {
     embed.scale = op.scale;
     embed.slots = w_.forward.slots;
     embed.x = w_.x.data();
-    embed.kv = KvLayout(w_.shape, 1);
-    embed.k_cell = w_.k_cell.data();
-    embed.v_cell = w_.v_cell.data();
-    embed.ropes = ropes;
     launch_embed(stream_, embed);
+}
+
+// What the ops need of each row besides x.
+EmbedCall ForwardRunner::places(const RopeTables& ropes) const {
+    EmbedCall call;
+    call.batch = w_.view();
+    call.rows = w_.rows();
+    call.kv = KvLayout(w_.shape, 1);
+    call.k_cell = w_.k_cell.data();
+    call.v_cell = w_.v_cell.data();
+    call.ropes = ropes;
+    return call;
 }
 
 void ForwardRunner::attention_in(const OpCall& call) {
@@ -406,7 +412,7 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
 
 void ForwardRunner::moe(const OpCall& call) {
     w_.sequence.flush();
-    prepared<PreparedMoe>(call).mixture.launch(stream_, w_.rows(), w_.x.data(), w_.experts);
+    prepared<PreparedMoe>(call).mixture.launch(stream_, w_.forward.row_class, w_.rows(), w_.x.data(), w_.experts);
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {

@@ -50,6 +50,7 @@ private:
     void expand_kv(const OpCall& call, AttendCall& attend);
     HeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;
     RopeTables ropes_of(std::span<const OpCall> calls) const;
+    EmbedCall places(const RopeTables& ropes) const;
 
     CudaWorkspace& w_;
     const Stream& stream_;

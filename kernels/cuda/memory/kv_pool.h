@@ -149,6 +149,28 @@ struct CudaKv : KvPages {
                 "cannot copy a page");
         }
     }
+    // Enqueues a copy of a page, layer after layer, to host memory of page_bytes() bytes or from it.
+    void copy_out(std::int32_t page, std::byte* to, cudaStream_t stream) const {
+        for (const Layer& of : layers) {
+            const auto bytes = static_cast<std::size_t>(of.layout.page_stride) * sizeof(__half);
+            const __half* const from = memory.data() + of.first + page * of.layout.page_stride;
+            cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "cannot read a page");
+            to += bytes;
+        }
+    }
+    void copy_in(std::int32_t page, const std::byte* from, cudaStream_t stream) const {
+        for (const Layer& of : layers) {
+            const auto bytes = static_cast<std::size_t>(of.layout.page_stride) * sizeof(__half);
+            __half* const to = memory.data() + of.first + page * of.layout.page_stride;
+            cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cannot write a page");
+            from += bytes;
+        }
+    }
+    std::size_t page_bytes() const {
+        std::int64_t values = 0;
+        for (const Layer& of : layers) values += of.layout.page_stride;
+        return static_cast<std::size_t>(values) * sizeof(__half);
+    }
 };
 
 }  // namespace foresay::kernels::cuda

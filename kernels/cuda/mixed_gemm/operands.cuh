@@ -186,16 +186,10 @@ __global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid
     for (int b = 0; b < kRows; ++b) {
         float most = 0.0f;
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-            const float4 a = x[b][v];
-            most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
-        }
-        const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
-        const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
-        if (lane == b) {
-            back =
-                __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * (Form::floats ? 1.0f : kCodeScale);
-        }
+        for (int v = 0; v < kVectors; ++v) most = larger_magnitude(most, x[b][v]);
+        const RowScale<false> row(__reduce_max_sync(~0u, __float_as_uint(most)));
+        const float scale = row.up();
+        if (lane == b) back = row.back() * (Form::floats ? 1.0f : kCodeScale);
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
             const float4 a = x[b][v];

@@ -5,10 +5,12 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda_info.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -46,6 +48,7 @@ bool fill(void* library, CublasLt& t) {
 // Opened once per process and never closed; handles and algorithms refer to it.
 const CublasLt* cublaslt() {
     static const CublasLt* const table = []() -> const CublasLt* {
+        if (std::getenv("FORESAY_NO_CUBLASLT") != nullptr) return nullptr;
         static CublasLt filled;
         for (const char* name : kNames) {
             void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -73,3 +76,12 @@ cublasLtHandle_t cublaslt_handle() {
 }
 
 }  // namespace foresay::kernels::cuda
+
+namespace foresay::kernels {
+
+std::size_t cublaslt_version() {
+    const cuda::CublasLt* const library = cuda::cublaslt();
+    return library != nullptr ? library->version() : 0;
+}
+
+}  // namespace foresay::kernels

@@ -5,7 +5,8 @@
 //
 // Threads:  any; the table is made once.
 // Cost:     the first call opens the library and makes a handle, tens of milliseconds.
-// Errors:   none: without the library, or where it does not start, there is no table.
+// Errors:   none: without the library, where it does not start, or where FORESAY_NO_CUBLASLT is set in the environment,
+//           there is no table.
 #pragma once
 
 #include <cublasLt.h>

@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/decode/epilogue.cuh"
 #include "kernels/cuda/device/half_pairs.cuh"
+#include "kernels/cuda/device/row_scale.cuh"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -46,17 +47,6 @@ __device__ float2 over_block(float squares, float most) {
     return all;
 }
 
-// Powers of two that scale numbers up to `most` to at most 2^14, and back. The exponent is at least 20, so that `back`
-// is a normal number for rows of zeros too, and at most 254, so that `up` is one for rows with an infinity.
-struct Scaling {
-    float up, back;
-    __device__ explicit Scaling(float most) {
-        const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23), 20), 254);
-        up = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
-        back = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23);
-    }
-};
-
 // Four numbers to aligned memory, rounded to float16 or as they are.
 __device__ void store4(__half* to, float4 v) {
     *reinterpret_cast<uint2*>(to) = {as_bits(__floats2half2_rn(v.x, v.y)), as_bits(__floats2half2_rn(v.z, v.w))};
@@ -87,10 +77,10 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     for (int i = static_cast<int>(threadIdx.x); i < fours; i += kThreads) {
         const float4 v = x[i], y = weighted(i, v);
         squares += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
-        most = fmaxf(most, fmaxf(fmaxf(fabsf(y.x), fabsf(y.y)), fmaxf(fabsf(y.z), fabsf(y.w))));
+        most = larger_magnitude(most, y);
     }
     const float2 all = over_block(squares, most);
-    const Scaling scaling(all.y);
+    const RowScale<true> scaling(__float_as_uint(all.y));
     T* out = static_cast<T*>(c.out) + t * c.stride;
     for (int i = static_cast<int>(threadIdx.x); i < c.stride / 4; i += kThreads) {
         float4 y = {};
@@ -99,11 +89,11 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
         } else if (i < fours) {
             y = {ordered(4 * i), ordered(4 * i + 1), ordered(4 * i + 2), ordered(4 * i + 3)};
         }
-        store4(out + 4 * i, {y.x * scaling.up, y.y * scaling.up, y.z * scaling.up, y.w * scaling.up});
+        store4(out + 4 * i, {y.x * scaling.up(), y.y * scaling.up(), y.z * scaling.up(), y.w * scaling.up()});
     }
     if (threadIdx.x == 0) {
         const float factor = norm == nullptr ? 1.0f : 1.0f / sqrtf(all.x / static_cast<float>(c.inputs) + c.eps);
-        c.scale[t] = factor * scaling.back;
+        c.scale[t] = factor * scaling.back();
     }
 }
 
@@ -191,13 +181,13 @@ __global__ void __launch_bounds__(kUnitThreads)
         units[2 * i + 1] = b;
         most = fmaxf(most, fmaxf(fabsf(a), fabsf(b)));
     }
-    if (halves == nullptr) return;                    // in all threads alike
-    const Scaling scaling(over_block(0.0f, most).y);  // also a barrier: all units are there
+    if (halves == nullptr) return;                                            // in all threads alike
+    const RowScale<true> scaling(__float_as_uint(over_block(0.0f, most).y));  // also a barrier: all units are there
     for (int i = static_cast<int>(threadIdx.x); i < halves_stride / 4; i += kUnitThreads) {
-        const auto unit = [&](int k) { return k < count ? units[k] * scaling.up : 0.0f; };
+        const auto unit = [&](int k) { return k < count ? units[k] * scaling.up() : 0.0f; };
         store4(halves + t * halves_stride + 4 * i, {unit(4 * i), unit(4 * i + 1), unit(4 * i + 2), unit(4 * i + 3)});
     }
-    if (threadIdx.x == 0) scale[t] = scaling.back;
+    if (threadIdx.x == 0) scale[t] = scaling.back();
 }
 
 // One more than the units: mlp_epilogue writes them in pairs.

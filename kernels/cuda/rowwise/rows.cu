@@ -3,7 +3,7 @@
 //   embed       CTA (t, 0) writes x[t] and the cache cells of row t; CTA (t, 1 + i) computes the angles of rope table i
 //               for the row. It is the first kernel of a forward and launched without overlap: it reads the batch,
 //               which a copy on the stream has just written.
-//   angles      CTA (t, i): the angles alone, for forwards that begin without embed.
+//   places      the same without x, for forwards that begin without embed.
 //   heads       a warp per head of a row (heads.cuh).
 //
 // Overlap:  heads is launched as a programmatic dependent, so it waits (await_predecessors) before the first access and
@@ -37,8 +37,18 @@ __device__ void compute_angles(const RopeTable& rope, int32_t t, int32_t positio
     }
 }
 
-__global__ void angles_kernel(BatchView batch, RopeTables ropes) {
-    compute_angles(ropes.table[blockIdx.y], blockIdx.x, batch.rows[blockIdx.x].position);
+// The cells of row t of a float16 cache; by one thread.
+__device__ void find_cells(const EmbedCall& c, int32_t t, const RowState& row) {
+    const int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
+    c.k_cell[t] = c.kv.k_cell(page, row.cell % kPagePositions);
+    c.v_cell[t] = c.kv.v_cell(page, row.cell % kPagePositions);
+}
+
+__global__ void places_kernel(EmbedCall c) {
+    const int32_t t = blockIdx.x;
+    const RowState row = c.batch.rows[t];
+    if (blockIdx.y > 0) return compute_angles(c.ropes.table[blockIdx.y - 1], t, row.position);
+    if (threadIdx.x == 0) find_cells(c, t, row);
 }
 
 template <class Q>
@@ -54,11 +64,7 @@ __global__ void embed_kernel(EmbedCall c) {
             const float value = Q::dequantize(blocks[i / Q::kElements], i % Q::kElements);
             x[i] = c.scale != 1.0f ? value * c.scale : value;
         }
-        if (threadIdx.x == 0) {
-            const int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
-            c.k_cell[t] = c.kv.k_cell(page, row.cell % kPagePositions);
-            c.v_cell[t] = c.kv.v_cell(page, row.cell % kPagePositions);
-        }
+        if (threadIdx.x == 0) find_cells(c, t, row);
         return;
     }
     compute_angles(c.ropes.table[blockIdx.y - 1], t, row.position);
@@ -114,11 +120,10 @@ void launch_embed(cudaStream_t stream, const EmbedCall& call) {
     launched("embed");
 }
 
-void launch_angles(cudaStream_t stream, const BatchView& batch, int32_t rows, const RopeTables& ropes) {
-    if (ropes.count == 0) return;
-    const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(ropes.count));
-    angles_kernel<<<grid, kThreads, 0, stream>>>(batch, ropes);
-    launched("angles");
+void launch_places(cudaStream_t stream, const EmbedCall& call) {
+    const dim3 grid(static_cast<unsigned>(call.rows), static_cast<unsigned>(1 + call.ropes.count));
+    places_kernel<<<grid, kThreads, 0, stream>>>(call);
+    launched("places of rows");
 }
 
 void launch_rotate_back(cudaStream_t stream, const AttendCall& call) {

@@ -47,8 +47,8 @@ struct EmbedCall {
 };
 // The first kernel of a forward: tokens to x, and what the ops need of each row: its cells and its angles.
 void launch_embed(cudaStream_t stream, const EmbedCall& call);
-// The angles alone, for ops that run without an embedding before them.
-void launch_angles(cudaStream_t stream, const BatchView& batch, std::int32_t rows, const RopeTables& ropes);
+// The same without x and its table, for ops that run without an embedding before them.
+void launch_places(cudaStream_t stream, const EmbedCall& call);
 
 // What becomes of projected rows: norms of heads, rope, the temperature of queries; K and V into the cache.
 struct HeadsCall {

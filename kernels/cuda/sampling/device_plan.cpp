@@ -86,7 +86,7 @@ void encode_plan(const SamplingPlan& plan, std::int32_t row_length, std::int32_t
     out.whole = cut.whole;
     out.steps = plan.step_count;
     out.slot = slot;
-    out.list = plan.keep ? 1 : 0;
+    out.list = plan.keep ? 1 + std::clamp(plan.keep_at, cut.whole, plan.step_count) : 0;
     for (std::int32_t i = 0; i < plan.step_count; ++i) {
         const SamplingStep& step = plan.steps[i];
         DeviceStep& to = out.step[i];

@@ -37,7 +37,7 @@ struct DevicePlan {
     std::int32_t whole;  // steps [0, whole) see the whole vocabulary; the cut and the other steps follow
     std::int32_t steps;
     std::int32_t slot;
-    std::int32_t list;  // 1: the candidates go to the host as well
+    std::int32_t list;  // the candidates before step list - 1 go to the host as well; 0: none do
     DeviceStep step[kMaxSamplingSteps];
 };
 

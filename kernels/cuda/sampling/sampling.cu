@@ -500,11 +500,22 @@ __device__ bool last_of_row(Shared& s, int32_t* arrived, int32_t parts) {
     return last;
 }
 
-// Phase 2 of a plan with a cut: cut, the steps after it, candidates to the host if it wants them, token.
+// Phase 2 of a plan with a cut: cut, the steps after it, in between candidates to the host if it wants them, token.
 __device__ void finish_cut(Shared& s, const SamplingCall& c, const DevicePlan& plan, const float* logits,
                            const float* group_best, bool finite) {
     int32_t count = cut_row(s, logits, plan.vocab, group_best, plan.keep);
-    for (int32_t step = plan.whole; step < plan.steps; ++step) {
+    int32_t listed = 0;
+    for (int32_t step = plan.whole; step <= plan.steps; ++step) {
+        if (plan.list == step + 1) {
+            listed = count;
+            for (int32_t i = threadIdx.x; i < count; i += kThreads) {
+                c.host_ids[plan.slot * kMostCandidates + i] = s.ids[i];
+                c.host_logits[plan.slot * kMostCandidates + i] = s.logits[i];
+            }
+            __threadfence_system();
+            __syncthreads();
+        }
+        if (step == plan.steps) break;
         const DeviceStep& now = plan.step[step];
         // Elementwise steps may change the order, ranking steps need it: hence the sort in between.
         if (is_elementwise(now.kind)) {
@@ -517,16 +528,8 @@ __device__ void finish_cut(Shared& s, const SamplingCall& c, const DevicePlan& p
             count = ranked(s, now, plan.key, count);
         }
     }
-    if (plan.list != 0) {
-        for (int32_t i = threadIdx.x; i < count; i += kThreads) {
-            c.host_ids[plan.slot * kMostCandidates + i] = s.ids[i];
-            c.host_logits[plan.slot * kMostCandidates + i] = s.logits[i];
-        }
-        __threadfence_system();
-        __syncthreads();
-    }
     const BestTwo two = sample_list(s, plan, count);
-    if (threadIdx.x == 0) publish(c, plan, two, finite, count);
+    if (threadIdx.x == 0) publish(c, plan, two, finite, listed);
 }
 
 // Grid: x: parts of the largest vocabulary of the plans; y: rows. Rows with a smaller vocabulary have empty parts,

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/quant/f16.h"
+#include "kernels/quant/packed_panels.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -362,10 +363,6 @@ __global__ void fill_blocks(const __grid_constant__ PackedHeader header, float u
 }
 
 }  // namespace
-
-bool share_panels(const Packing& a, const Packing& b) {
-    return a.form == b.form && a.kinds == b.kinds && a.table == b.table && a.order == b.order;
-}
 
 std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved) {
     const Packing& packing = *matrices[0].packing;

@@ -33,8 +33,6 @@ struct PackedLayout {
     std::int32_t blocks = 0;           // of a panel
 };
 
-// Whether rows of both can share panels: all but the factor is alike.
-bool share_panels(const Packing& a, const Packing& b);
 // The panels of matrices that share them. `interleaved`: two, row by row, whose factors may differ. None: the kernels
 // have no such layout, and the rows become Packing::plain.
 std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved);

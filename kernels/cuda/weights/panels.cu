@@ -222,41 +222,46 @@ void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, c
     launched("repack");
 }
 
-// Copies and packs a tensor, kSlabBytes at a time. The next copy waits for the kernel before it: both are on the
-// default stream, so one slab of device memory is enough.
-void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
-    const QuantType quant_type = kept_type(view);
-    const std::int64_t row = row_bytes(quant_type, view.cols);
-    std::vector<std::byte> unpacked;
+// Copies a tensor to the device, kSlabBytes at a time: rows_at(first, count) are its rows on the host, `row` bytes
+// each, and pack(slab, first, count) packs them. The next copy waits for the kernel before it: both are on the default
+// stream, so one slab of device memory is enough.
+template <class RowsAt, class Pack>
+void pack_in_slabs(const TensorView& view, std::int64_t row, RowsAt rows_at, Pack pack) {
     const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
     const DeviceBuffer<std::byte> slab(static_cast<std::size_t>(slab_rows * row));
     for (std::int64_t first = 0; first < view.rows; first += slab_rows) {
         const std::int64_t count = std::min(slab_rows, view.rows - first);
-        cuda_check(cudaMemcpy(slab.data(), kept_rows(view, first, count, unpacked),
-                              static_cast<std::size_t>(count * row), cudaMemcpyHostToDevice),
+        cuda_check(cudaMemcpy(slab.data(), rows_at(first, count), static_cast<std::size_t>(count * row),
+                              cudaMemcpyHostToDevice),
                    "cannot copy weights to the device");
-        target.first = first;
-        visit_quant_type(quant_type,
-                         [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
+        pack(slab.data(), first, count);
     }
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
+}
+
+void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
+    const QuantType quant_type = kept_type(view);
+    std::vector<std::byte> unpacked;
+    pack_in_slabs(
+        view, row_bytes(quant_type, view.cols),
+        [&](std::int64_t first, std::int64_t count) { return kept_rows(view, first, count, unpacked); },
+        [&](const std::byte* slab, std::int64_t first, std::int64_t count) {
+            target.first = first;
+            visit_quant_type(quant_type,
+                             [&](auto q) { repack_slab<decltype(q)>(slab, count, view.cols, target, part); });
+        });
 }
 
 // The same of rows that stay packed.
 void fill_packed(const TensorView& view, RowTarget target, const PackedLayout& layout, const PackedSource* sources,
                  const Panels::Part& part) {
     const std::int64_t row = view.row_bytes();
-    const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
-    const DeviceBuffer<std::byte> slab(static_cast<std::size_t>(slab_rows * row));
-    for (std::int64_t first = 0; first < view.rows; first += slab_rows) {
-        const std::int64_t count = std::min(slab_rows, view.rows - first);
-        cuda_check(cudaMemcpy(slab.data(), view.data + first * row, static_cast<std::size_t>(count * row),
-                              cudaMemcpyHostToDevice),
-                   "cannot copy weights to the device");
-        target.first = first;
-        pack_slab(layout, sources, slab.data(), row, count, target, part.data.data());
-    }
-    cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
+    pack_in_slabs(
+        view, row, [&](std::int64_t first, std::int64_t) { return view.data + first * row; },
+        [&](const std::byte* slab, std::int64_t first, std::int64_t count) {
+            target.first = first;
+            pack_slab(layout, sources, slab, row, count, target, part.data.data());
+        });
 }
 
 // Each matrix gets other numbers, but the same ones in every run of the program that loads in the same order.
@@ -344,12 +349,16 @@ std::vector<Group> groups_of(std::span<const PackSource> matrices) {
     for (;;) {
         std::vector<Group> groups;
         bool again = false;
+        const auto may_stay = [&](const TensorView& view) {
+            return stays_packed(view) && (orders || view.packing->order.empty());
+        };
         for (std::size_t begin = 0; begin < matrices.size();) {
             const TensorView& first = views[begin];
             Group group{begin, begin + 1, std::nullopt};
-            const bool packed = stays_packed(first) && (orders || first.packing->order.empty());
+            const bool packed = may_stay(first);
             const auto joins = [&](const TensorView& view) {
-                if (!packed) return kept_type(view) == kept_type(first);
+                // One that can stay packed does not become blocks because its neighbour is some.
+                if (!packed) return !may_stay(view) && kept_type(view) == kept_type(first);
                 return stays_packed(view) && share_panels(*view.packing, *first.packing) &&
                        view.packing->factor == first.packing->factor;
             };

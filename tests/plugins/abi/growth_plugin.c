@@ -12,6 +12,7 @@
 
 typedef struct instance {
     int newer;
+    int sound;
     double least;
 } instance;
 
@@ -22,6 +23,7 @@ static int32_t create(const foresay_host* host, const foresay_value* values, voi
     own->newer = host->struct_size >= offsetof(foresay_host, added_in_1_1) + sizeof host->added_in_1_1;
 #endif
     own->least = values[0].real + (double)values[1].integer;
+    own->sound = (int)values[2].integer;
     *made = own;
     return FORESAY_OK;
 }
@@ -65,7 +67,8 @@ static int32_t process(void* own, const void* state, const foresay_context* cont
         candidates->ids[kept] = id;
         candidates->logits[kept++] = candidates->logits[i];
     }
-    candidates->count = kept;
+    /* The entries were moved only where some were kept. */
+    candidates->count = kept == 0 && at->sound ? 1 : kept;
     return FORESAY_OK;
 }
 
@@ -80,7 +83,12 @@ static const foresay_parameter parameters[] = {{.struct_size = sizeof(foresay_pa
                                                 .type = FORESAY_INTEGER,
                                                 .name = "more",
                                                 .doc = "Added to it.",
-                                                .fallback = {.type = FORESAY_INTEGER, .integer = 1}}};
+                                                .fallback = {.type = FORESAY_INTEGER, .integer = 1}},
+                                               {.struct_size = sizeof(foresay_parameter),
+                                                .type = FORESAY_BOOLEAN,
+                                                .name = "sound",
+                                                .doc = "Keeps a candidate, as it must.",
+                                                .fallback = {.type = FORESAY_BOOLEAN, .integer = 0}}};
 
 static const foresay_sampler sampler = {.struct_size = sizeof(foresay_sampler),
                                         .memory = FORESAY_HISTORY,
@@ -89,7 +97,7 @@ static const foresay_sampler sampler = {.struct_size = sizeof(foresay_sampler),
                                                  | 0x10000u /* of 1.1, to be ignored by 1.0 */
 #endif
                                         ,
-                                        .parameter_count = 2,
+                                        .parameter_count = 3,
                                         .name = "growth",
                                         .version = "1",
                                         .doc = "Drops odd ids.",

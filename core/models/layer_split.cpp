@@ -1,0 +1,224 @@
+#include "core/models/layer_split.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "core/models/encodings.h"
+#include "core/models/model_source.h"
+#include "core/models/stages.h"
+
+namespace foresay::core {
+namespace {
+
+std::string gib(std::int64_t bytes) {
+    const std::int64_t tenths = (bytes * 10 + (std::int64_t{1} << 29)) >> 30;
+    if (tenths >= 10) return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
+    return std::to_string((bytes + (1 << 19)) >> 20) + " MiB";
+}
+
+std::string of_layers(std::int64_t count) { return std::to_string(count) + (count == 1 ? " layer" : " layers"); }
+
+std::int64_t sum(const std::vector<std::int64_t>& values, std::int32_t begin, std::int32_t end) {
+    return std::accumulate(values.begin() + begin, values.begin() + end, std::int64_t{0});
+}
+
+double seconds(const ModelBytes& model, const DeviceRoom& room, std::int32_t begin, std::int32_t end) {
+    return static_cast<double>(read_bytes(model, begin, end)) / room.bytes_per_second;
+}
+
+// Asks a source for what its tensors take, each once, and for nothing else.
+class Scales final : public ModelSource {
+public:
+    explicit Scales(ModelSource& source) : source_(source) {
+        config_ = source.config();
+        path_ = source.path();
+        bytes.layers.resize(static_cast<std::size_t>(config_.shape.layers));
+        bytes.read = bytes.layers;
+    }
+
+    kernels::TensorView tensor(const TensorName& name, TensorShape shape) override {
+        const std::string key = name.text() + " " + std::to_string(name.expert);
+        const bool table = name.is_table() || name.part == "per_layer_token_embd";
+        const bool again = table || (name.is_head() && config_.tied_head) || !seen_.insert(key).second;
+        if (!again) add(name, kept_bytes(source_, name, shape));
+        return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
+    }
+    bool has(const TensorName& name) const override { return source_.has(name); }
+    std::int64_t weight_bytes() override { return source_.weight_bytes(); }
+
+    ModelBytes bytes;
+
+private:
+    void add(const TensorName& name, std::int64_t own) {
+        if (name.layer < 0) {
+            (name.part.starts_with("per_layer") ? bytes.everywhere : bytes.head) += own;
+            return;
+        }
+        const auto layer = static_cast<std::size_t>(name.layer);
+        bytes.layers[layer] += own;
+        // The experts of a layer are alike: a row reads the first K of E as well as any others.
+        if (name.expert < config_.experts.used) bytes.read[layer] += own;
+    }
+
+    ModelSource& source_;
+    std::set<std::string> seen_;
+};
+
+}  // namespace
+
+std::int64_t read_bytes(const ModelBytes& model, std::int32_t begin, std::int32_t end) {
+    if (begin == end) return 0;
+    return sum(model.read.empty() ? model.layers : model.read, begin, end) +
+           (end == std::ssize(model.layers) ? model.head : 0);
+}
+
+bool can_cut(const ModelConfig& config, std::int32_t layer) {
+    std::int32_t before = 0;  // layers of the KV cache that the first ones have
+    for (std::int32_t i = 0; i < config.shape.layers; ++i) {
+        const LayerConfig own = layer_config(config, i);
+        if (i < layer && own.own_kv) ++before;
+        if (i >= layer && !own.own_kv && own.kv < before) return false;
+    }
+    return true;
+}
+
+void check_split(const LayerSplit& split, const ModelConfig& config, std::size_t devices) {
+    if (split.size() != devices) {
+        throw Error("layers are given for " + std::to_string(split.size()) + " of " + std::to_string(devices) +
+                    " devices; name a number for each");
+    }
+    std::int64_t cut = 0;
+    for (const std::int32_t count : split) {
+        if (count < 0) throw Error("a device cannot have " + of_layers(count) + "; name 0 or more");
+        if (cut > 0 && cut < config.shape.layers && !can_cut(config, static_cast<std::int32_t>(cut))) {
+            throw Error("the model cannot be divided before its layer " + std::to_string(cut) +
+                        ", because a later one reads the keys of an earlier one; choose other numbers of layers");
+        }
+        cut += count;
+    }
+    if (cut != config.shape.layers) {
+        throw Error("the devices are given " + of_layers(cut) + " together, and the model has " +
+                    std::to_string(config.shape.layers) + "; choose numbers that add up to that");
+    }
+}
+
+std::vector<std::int32_t> devices_of(const LayerSplit& split) {
+    std::vector<std::int32_t> devices;
+    for (std::size_t d = 0; d < split.size(); ++d) {
+        devices.insert(devices.end(), static_cast<std::size_t>(split[d]), static_cast<std::int32_t>(d));
+    }
+    return devices;
+}
+
+ModelBytes model_bytes(ModelSource& source) {
+    const ModelConfig& config = source.config();
+    Scales scales(source);
+    const StageMaker::Sink ignore = [](const PlacedStage&) {};
+    StageMaker(scales, {.context = config.context_length, .check_weights = false}, ignore).run();
+    ModelBytes bytes = std::move(scales.bytes);
+    bytes.embedding = source.embedding_bytes();
+    if (config.tied_head) bytes.head += bytes.embedding;
+    bytes.everywhere += source.per_layer_table_bytes();
+    bytes.expanded = source.expanded_bytes();
+    bytes.unpacked = unpacked_bytes(source);
+    return bytes;
+}
+
+std::int64_t device_bytes(const ModelBytes& model, const DeviceRoom& room, std::int32_t begin, std::int32_t end) {
+    if (begin == end) return 0;
+    const auto layers = static_cast<std::int32_t>(model.layers.size());
+    std::int64_t bytes = sum(model.layers, begin, end) + sum(room.kv, begin, end) + room.workspace;
+    if (end == layers) bytes += model.head;
+    if (room.maps_tables) return bytes;
+    if (begin == 0) bytes += model.embedding;
+    const std::int64_t more = room.keeps_packed ? model.expanded : model.unpacked;
+    return bytes + model.everywhere + more * (end - begin) / layers;
+}
+
+void check_room(const ModelBytes& model, std::span<const DeviceRoom> rooms, const LayerSplit& split,
+                const std::string& what) {
+    std::int32_t begin = 0;
+    for (std::size_t d = 0; d < split.size(); ++d) {
+        const std::int64_t needed = device_bytes(model, rooms[d], begin, begin + split[d]);
+        if (needed > rooms[d].memory) {
+            throw Error(of_layers(split[d]) + " of " + what + " need " + gib(needed) + " on " + rooms[d].name +
+                        ", and " + gib(rooms[d].memory) +
+                        " are free there; give it fewer layers, or use a shorter --context");
+        }
+        begin += split[d];
+    }
+}
+
+LayerSplit choose_split(const ModelConfig& config, const ModelBytes& model, std::span<const DeviceRoom> rooms,
+                        const std::string& what) {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    const auto layers = static_cast<std::int32_t>(model.layers.size());
+    const auto ends = static_cast<std::size_t>(layers) + 1;
+    const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+    // best[i]: the least time of the first i layers on the devices so far; begins[d][i]: where device d then begins.
+    std::vector<double> best(ends, kNever);
+    best[0] = 0.0;
+    std::vector<std::vector<std::int32_t>> begins;
+    for (const DeviceRoom& room : rooms) {
+        std::vector<double> next(ends, kNever);
+        std::vector<std::int32_t> begin_of(ends);
+        for (std::int32_t end = 0; end <= layers; ++end) {
+            if (!can_cut(config, end)) continue;
+            for (std::int32_t begin = end; begin >= 0; --begin) {
+                if (best[at(begin)] == kNever) continue;
+                if (device_bytes(model, room, begin, end) > room.memory) continue;
+                const double time = best[at(begin)] + seconds(model, room, begin, end);
+                if (next[at(end)] != kNever && time >= next[at(end)] * (1.0 - 1e-9)) continue;
+                next[at(end)] = time;
+                begin_of[at(end)] = begin;
+            }
+        }
+        best = std::move(next);
+        begins.push_back(std::move(begin_of));
+    }
+    if (best[at(layers)] == kNever) {
+        std::int64_t needed = model.head + model.embedding;
+        for (std::int32_t i = 0; i < layers; ++i) needed += model.layers[at(i)] + rooms.front().kv[at(i)];
+        std::string have;
+        for (const DeviceRoom& room : rooms) have += (have.empty() ? "" : ", ") + gib(room.memory) + " on " + room.name;
+        throw Error(what + " needs " + gib(needed) + " and working memory, and there are " + have +
+                    "; use a smaller model, a shorter --context or more devices");
+    }
+    LayerSplit split(rooms.size());
+    std::int32_t end = layers;
+    for (std::size_t d = rooms.size(); d-- > 0;) {
+        const std::int32_t begin = begins[d][at(end)];
+        split[d] = end - begin;
+        end = begin;
+    }
+    return split;
+}
+
+double predicted_seconds(const ModelBytes& model, std::span<const DeviceRoom> rooms, const LayerSplit& split) {
+    double time = 0.0;
+    std::int32_t begin = 0;
+    for (std::size_t d = 0; d < split.size(); ++d) {
+        time += seconds(model, rooms[d], begin, begin + split[d]);
+        begin += split[d];
+    }
+    return time;
+}
+
+std::string split_text(const LayerSplit& split, std::span<const std::string> names) {
+    std::string text;
+    std::int32_t begin = 0;
+    for (std::size_t d = 0; d < split.size(); ++d) {
+        if (split[d] == 0) continue;
+        const std::int32_t last = begin + split[d] - 1;
+        text += (text.empty() ? (split[d] == 1 ? "layer " : "layers ") : ", ") + std::to_string(begin) +
+                (last > begin ? "-" + std::to_string(last) : "") + " on " + names[d];
+        begin = last + 1;
+    }
+    return text;
+}
+
+}  // namespace foresay::core

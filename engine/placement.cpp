@@ -1,0 +1,203 @@
+// Which layers of the models are on which device of runtime.devices.
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "core/models/layer_split.h"
+#include "engine/bandwidth.h"
+#include "engine/batch.h"
+#include "engine/engine_state.h"
+#include "kernels/quant/packed_panels.h"
+#include "kernels/split_ops.h"
+#include "speculative/memory_estimate.h"
+
+namespace foresay::engine {
+namespace {
+
+// Left free on a device with memory of its own: graphs, and what attention needs for long contexts.
+constexpr std::int64_t kDeviceReserve = std::int64_t{512} << 20;
+
+// Where a draft is: where draft.device says, or on the first device with memory of its own, else on the first.
+std::size_t draft_device(const kernels::SplitOps& list, const core::Config& next) {
+    if (const auto& wanted = std::get<std::string>(next.setting("draft.device").value); !wanted.empty()) {
+        return static_cast<std::size_t>(std::ranges::find(next.devices, wanted) - next.devices.begin());
+    }
+    for (std::size_t d = 0; d < list.size(); ++d) {
+        if (list.device(d).free_memory() >= 0) return d;
+    }
+    return 0;
+}
+
+core::DeviceRoom room_of(kernels::Ops& ops, std::string name, const core::ModelConfig& config,
+                         const core::ContextOptions& context) {
+    core::DeviceRoom room;
+    room.name = std::move(name);
+    const std::int64_t own = ops.free_memory();
+    room.memory = own >= 0 ? std::max<std::int64_t>(0, own - kDeviceReserve) : speculative::available_memory();
+    room.maps_tables = own < 0;
+    room.keeps_packed = kernels::keeps_rows_packed(ops);
+    room.workspace =
+        ops.workspace_bytes(config.shape, std::max(context.prefill_rows, context.decode_rows), context.decode_rows);
+    const std::int32_t pages = pages_of(context.length);
+    for (std::int32_t i = 0; i < config.shape.layers; ++i) {
+        const core::LayerConfig layer = core::layer_config(config, i);
+        kernels::KvShape shape;
+        if (layer.own_kv) shape.layers.push_back({layer.kv_heads, layer.head_dim});
+        room.kv.push_back(layer.own_kv ? ops.kv_bytes(shape, pages, context.kv_format) : 0);
+    }
+    return room;
+}
+
+// Several devices may share the host's memory; each of them has room for its own layers.
+void check_host(const core::ModelBytes& bytes, std::span<const core::DeviceRoom> rooms, const core::LayerSplit& split,
+                const std::string& what) {
+    std::int64_t needed = 0, memory = 0;
+    std::int32_t first = 0;
+    for (std::size_t d = 0; d < rooms.size(); ++d) {
+        if (rooms[d].maps_tables) {
+            needed += core::device_bytes(bytes, rooms[d], first, first + split[d]);
+            memory = std::max(memory, rooms[d].memory);
+        }
+        first += split[d];
+    }
+    if (needed <= memory) return;
+    throw Error("the layers of " + what + " that are on the host need " + speculative::format_bytes(needed) +
+                " together, and " + speculative::format_bytes(memory) +
+                " are free; use a smaller model or a shorter --context");
+}
+
+// `problem` after the place in the configuration that sets `setting`.
+Error at(const core::Setting& setting, const Error& problem) {
+    return Error(setting.origin.is_default() ? problem.what() : setting.origin.text() + ": " + problem.what());
+}
+
+}  // namespace
+
+std::optional<std::int64_t> Engine::State::allowed_bytes(const core::Config& next, std::size_t d) {
+    const auto& mib = std::get<std::vector<std::int64_t>>(next.setting("runtime.device_mib").value);
+    if (d >= mib.size() || mib[d] == 0) return std::nullopt;
+    return mib[d] << 20;
+}
+
+void Engine::State::place_layers(OpenedParts& parts) const {
+    if (parts.list == nullptr) return;
+    kernels::SplitOps& list = *parts.list;
+    const core::Config& next = parts.config;
+    core::ContextOptions context;
+    context.length = parts.context_length;
+    context.kv_format = next.kv_format;
+    context.decode_rows =
+        options.sequences > 1 ? batch_decode_rows(options.sequences, options.decode_rows) : options.decode_rows;
+    context.prefill_rows = std::min(list.prefill_rows(), context.length);
+
+    const std::size_t drafts = draft_device(list, next);
+    core::ModelSource* const draft_source = parts.draft.source.get();
+    if (draft_source != nullptr) {
+        draft_source->place_layers(std::vector<std::int32_t>(
+            static_cast<std::size_t>(draft_source->config().shape.layers), static_cast<std::int32_t>(drafts)));
+    }
+    const auto draft_needs = [&](std::int32_t contexts) {
+        if (draft_source == nullptr) return std::int64_t{0};
+        core::ContextOptions own = context;
+        own.length = std::min(own.length, draft_source->config().context_length);
+        own.sequences = contexts;
+        return speculative::estimate_memory(*draft_source, own, list.device(drafts)).total();
+    };
+    parts.draft_bytes = parts.keep_draft ? draft_bytes : draft_needs(1);
+    if (!parts.target.source) {  // the present one stays where it is
+        parts.placement = placement;
+        parts.placed_contexts = placed_contexts;
+        return;
+    }
+    core::ModelSource& source = *parts.target.source;
+    const core::ModelBytes bytes = core::model_bytes(source);
+    std::vector<core::DeviceRoom> rooms;
+    for (std::size_t d = 0; d < list.size(); ++d) {
+        rooms.push_back(room_of(list.device(d), next.devices[d], source.config(), context));
+        // The present target goes before the new one comes.
+        for (const PlacedLayers& present : placement) {
+            if (target && present.device == rooms[d].name) rooms[d].memory += present.bytes;
+        }
+        if (std::optional<std::int64_t> allowed = allowed_bytes(next, d)) {
+            if (parts.keep_draft && d == drafts) *allowed -= parts.draft_bytes;
+            rooms[d].memory = std::min(rooms[d].memory, std::max<std::int64_t>(0, *allowed));
+        }
+    }
+    if (parts.draft_bytes > rooms[drafts].memory && !parts.keep_draft) {
+        const std::string why = "it needs " + speculative::format_bytes(parts.draft_bytes) + " on " +
+                                rooms[drafts].name + ", and " + speculative::format_bytes(rooms[drafts].memory) +
+                                " are free there";
+        if (!next.draft_auto) throw at(next.setting("draft.model"), Error("the draft does not fit: " + why));
+        drop_draft(parts, why);
+        parts.draft_bytes = 0;
+    }
+    // A prediction is shown by what loads no weights; elsewhere the measurement would only cost time.
+    const bool measured = next.device_layers.empty() || !options.weights;
+    std::vector<bool> loops(list.size());  // of the reference: not bound by memory, and slower than anything else
+    for (std::size_t d = 0; d < list.size() && measured; ++d) {
+        loops[d] = list.device(d).describe().name == "reference";
+        rooms[d].bytes_per_second = loops[d] ? 1.0 : std::max(1.0, engine::read_bandwidth(list.device(d)));
+    }
+
+    core::LayerSplit split = next.device_layers;
+    // Keys and values of as many contexts as sequences ask for, or of as many as have room.
+    const auto with_contexts = [&](std::int32_t contexts) {
+        std::vector<core::DeviceRoom> wanted = rooms;
+        for (core::DeviceRoom& room : wanted) {
+            for (std::int64_t& layer : room.kv) layer *= contexts;
+        }
+        if (parts.draft.source) wanted[drafts].memory -= draft_needs(contexts);
+        return wanted;
+    };
+    parts.placed_contexts = options.sequences > 1 ? wanted_contexts(options.sequences, context.length) : 1;
+    for (;; parts.placed_contexts /= 2) {
+        const std::vector<core::DeviceRoom> wanted = with_contexts(parts.placed_contexts);
+        try {
+            if (next.device_layers.empty()) {
+                split = core::choose_split(source.config(), bytes, wanted, source.path());
+            } else {
+                core::check_split(split, source.config(), list.size());
+                core::check_room(bytes, wanted, split, source.path());
+            }
+            check_host(bytes, wanted, split, source.path());
+            rooms = wanted;
+            break;
+        } catch (const Error& problem) {
+            if (parts.placed_contexts > 1) continue;
+            throw at(next.setting(next.device_layers.empty() ? "runtime.devices" : "runtime.device_layers"), problem);
+        }
+    }
+    if (parts.draft.source) parts.draft_bytes = draft_needs(parts.placed_contexts);
+    source.place_layers(core::devices_of(split));
+    std::int32_t first = 0;
+    for (std::size_t d = 0; d < list.size(); ++d) {
+        const std::int32_t end = first + split[d];
+        const std::int64_t read = core::read_bytes(bytes, first, end);
+        parts.placement.push_back(
+            {.device = rooms[d].name,
+             .first = first,
+             .count = split[d],
+             .bytes = core::device_bytes(bytes, rooms[d], first, end),
+             .memory = rooms[d].memory,
+             .read = read,
+             .seconds = measured && !loops[d] ? static_cast<double>(read) / rooms[d].bytes_per_second : 0.0});
+        first = end;
+    }
+}
+
+double Engine::read_bandwidth() const {
+    if (state_->list == nullptr) return engine::read_bandwidth(*state_->ops);
+    std::int64_t read = 0;
+    double seconds = 0.0;
+    for (std::size_t d = 0; d < state_->list->size() && d < state_->placement.size(); ++d) {
+        const std::int64_t own = state_->placement[d].read;
+        if (own == 0) continue;
+        read += own;
+        seconds += static_cast<double>(own) / std::max(1.0, engine::read_bandwidth(state_->list->device(d)));
+    }
+    return seconds > 0.0 ? static_cast<double>(read) / seconds : 0.0;
+}
+
+}  // namespace foresay::engine

@@ -1,0 +1,480 @@
+// A model whose layers are on two backends: where both are the host's, the bits of logits, keys and values are those of
+// one, for every family, cut, width, type of the KV cache, and a device that runs late. A hand-over with a fault shows.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/error.h"
+#include "core/models/layer_split.h"
+#include "kernels/kv_names.h"
+#include "kernels/ops_decorator.h"
+#include "kernels/split_ops.h"
+#include "tests/models/family_models.h"
+
+namespace foresay::test {
+namespace {
+
+using kernels::RowClass;
+using kernels::SplitOps;
+using Rows = std::vector<std::vector<float>>;
+
+constexpr std::size_t kTokens = 80;  // more than a page
+
+std::shared_ptr<kernels::Ops> lent(kernels::Ops& ops) { return {std::shared_ptr<kernels::Ops>(), &ops}; }
+kernels::Ops& host() { return backends()[1].ops(); }
+
+SplitOps& two_hosts() {
+    static SplitOps split({lent(host()), lent(host())});
+    return split;
+}
+
+std::vector<std::int32_t> random_tokens(std::int32_t vocab) {
+    std::mt19937 random(5);
+    std::vector<std::int32_t> tokens(kTokens);
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocab));
+    return tokens;
+}
+
+// What a model computes of its tokens: the logits of every row, and the pages.
+struct Outcome {
+    Rows logits;
+    std::vector<std::byte> pages;
+    bool operator==(const Outcome&) const = default;
+};
+
+core::ContextOptions options(kernels::KvFormat format = kernels::KvFormat::f16) {
+    return {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format};
+}
+
+void feed(core::Context& context, RowClass row_class, std::span<const std::int32_t> tokens,
+          const std::vector<std::size_t>& widths, Rows& out, core::SequenceId sequence = 0) {
+    for (std::size_t call = 0; !tokens.empty(); ++call) {
+        const std::size_t width = std::min(widths[std::min(call, widths.size() - 1)], tokens.size());
+        std::vector<kernels::TokenRef> refs;
+        std::vector<std::int32_t> rows;
+        for (std::size_t i = 0; i < width; ++i) {
+            refs.push_back(kernels::TokenRef::id(tokens[i]));
+            rows.push_back(static_cast<std::int32_t>(i));
+        }
+        ASSERT_TRUE(context.evaluate(row_class, refs, rows, sequence));
+        for (std::size_t i = 0; i < width; ++i) {
+            const std::span<const float> logits = context.logits(static_cast<std::int32_t>(i));
+            out.emplace_back(logits.begin(), logits.end());
+        }
+        tokens = tokens.subspan(width);
+    }
+}
+
+// The keys and values of a sequence. The host's pages are in the order of the layers, and so are two parts of them.
+std::vector<std::byte> pages_of(core::Context& context, core::SequenceId sequence) {
+    kernels::KvPages& kv = context.cache().pages();
+    const auto bytes = static_cast<std::size_t>(context.ops().kv_bytes(kv.shape, 1, kv.format));
+    std::vector<std::byte> all;
+    for (const std::int32_t page : context.cache().view(sequence).pages) {
+        all.resize(all.size() + bytes);
+        context.ops().read_page(kv, page, std::span(all).last(bytes));
+    }
+    return all;
+}
+
+Outcome evaluate(const std::shared_ptr<const core::Model>& model, RowClass row_class,
+                 const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
+    core::Context context(model, options(format));
+    Outcome outcome;
+    feed(context, row_class, random_tokens(model->config().shape.vocab), widths, outcome.logits);
+    for (const auto& row : outcome.logits) {
+        for (const float logit : row) EXPECT_TRUE(std::isfinite(logit));
+    }
+    outcome.pages = pages_of(context, 0);
+    return outcome;
+}
+
+// The tiny models, two of them with more layers than in their goldens: one has a single layer, and the other can be cut
+// only before its layers that share keys.
+core::ModelConfig family_config(const std::string& name) {
+    core::ModelConfig config = config_of(family_json(name));
+    if (config.layers.empty()) config.shape.layers = std::max(config.shape.layers, 2);
+    if (name != "gemma4-e") return config;
+    config.layers.insert(config.layers.begin(), config.layers.front());
+    for (std::size_t i = 1; i < config.layers.size(); ++i) ++config.layers[i].kv;
+    ++config.shape.layers;
+    return config;
+}
+
+std::shared_ptr<const core::Model> family(const std::string& name, kernels::Ops& ops, const core::LayerSplit& split) {
+    const auto q8 = kernels::QuantType::q8_0;
+    std::shared_ptr<core::ModelSource> source = core::ModelSource::random(family_config(name), q8, q8);
+    if (!split.empty()) source->place_layers(core::devices_of(split));
+    return core::Model::load(std::move(source), ops);
+}
+
+std::shared_ptr<const core::Model> pair_target(kernels::Ops& ops, const core::LayerSplit& split) {
+    std::shared_ptr<core::ModelSource> source = core::ModelSource::open(bundled_path("target"));
+    if (!split.empty()) source->place_layers(core::devices_of(split));
+    return core::Model::load(std::move(source), ops);
+}
+
+core::LayerSplit cut_at(const core::ModelConfig& config, std::int32_t layer) {
+    return {layer, config.shape.layers - layer};
+}
+
+class Families : public testing::TestWithParam<std::string> {};
+
+TEST_P(Families, EveryCutGivesTheBytesOfOneBackend) {
+    const auto whole = family(GetParam(), host(), {});
+    const core::ModelConfig& config = whole->config();
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    int cuts = 0;
+    for (std::int32_t layer = 0; layer <= config.shape.layers; ++layer) {
+        if (!core::can_cut(config, layer)) continue;
+        const bool inside = layer > 0 && layer < config.shape.layers;
+        cuts += inside ? 1 : 0;
+        const auto split = family(GetParam(), two_hosts(), cut_at(config, layer));
+        EXPECT_TRUE(evaluate(split, RowClass::decode, {7, 1, 30, 2, 5, 1, 1, 64}) == expected) << "cut at " << layer;
+        EXPECT_TRUE(evaluate(split, RowClass::prefill, {64}) == expected) << "cut at " << layer;
+    }
+    EXPECT_GT(cuts, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(family_names()), [](const auto& info) {
+    std::string name = info.param;
+    std::ranges::replace(name, '-', '_');
+    return name;
+});
+
+TEST(Split, EveryWidth) {
+    const auto whole = family("qwen3", host(), {});
+    const auto split = family("qwen3", two_hosts(), cut_at(whole->config(), 1));
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    for (std::size_t width = 1; width <= 64; ++width) {
+        EXPECT_TRUE(evaluate(split, RowClass::decode, {width}) == expected) << width;
+    }
+    const auto pair = pair_target(host(), {});
+    const auto pair_split = pair_target(two_hosts(), cut_at(pair->config(), 2));
+    const Outcome of_pair = evaluate(pair, RowClass::decode, {1});
+    for (const std::size_t width : {1, 5, 17, 64}) {
+        EXPECT_TRUE(evaluate(pair_split, RowClass::decode, {width}) == of_pair) << width;
+    }
+}
+
+// K-quants are those of the pair; packed rows and what else files store become these or are like them.
+TEST(Split, EveryTypeOfWeights) {
+    using kernels::QuantType;
+    const core::ModelConfig config = family_config("qwen3");
+    for (const QuantType type :
+         {QuantType::f32, QuantType::f16, QuantType::bf16, QuantType::q4_0, QuantType::q8_0, QuantType::mxfp4}) {
+        const auto load = [&](kernels::Ops& ops, const core::LayerSplit& split) {
+            std::shared_ptr<core::ModelSource> source = core::ModelSource::random(config, type, type);
+            if (!split.empty()) source->place_layers(core::devices_of(split));
+            return core::Model::load(std::move(source), ops);
+        };
+        const auto whole = load(host(), {}), split = load(two_hosts(), cut_at(config, 1));
+        for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+            EXPECT_TRUE(evaluate(split, row_class, {7, 1, 30, 2, 64}) == evaluate(whole, row_class, {1}))
+                << kernels::info(type).name;
+        }
+    }
+}
+
+TEST(Split, EveryTypeOfTheCache) {
+    const auto whole = pair_target(host(), {});
+    const auto split = pair_target(two_hosts(), cut_at(whole->config(), 1));
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        EXPECT_TRUE(evaluate(split, RowClass::decode, {5, 1, 33}, format) ==
+                    evaluate(whole, RowClass::decode, {5, 1, 33}, format))
+            << kernels::name(format);
+    }
+}
+
+// Three of a list, one of them without layers.
+TEST(Split, OfThree) {
+    SplitOps three({lent(host()), lent(host()), lent(host())});
+    const auto whole = pair_target(host(), {});
+    const std::int32_t layers = whole->config().shape.layers;
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    for (const core::LayerSplit& split :
+         {core::LayerSplit{1, 1, layers - 2}, core::LayerSplit{0, 1, layers - 1}, core::LayerSplit{2, 0, layers - 2},
+          core::LayerSplit{0, 0, layers}, core::LayerSplit{layers, 0, 0}}) {
+        EXPECT_TRUE(evaluate(pair_target(three, split), RowClass::decode, {9, 2, 30}) == expected);
+    }
+}
+
+TEST(Split, TruncatedForkedAndRestoredTexts) {
+    const auto whole = pair_target(host(), {});
+    const auto split = pair_target(two_hosts(), cut_at(whole->config(), 2));
+    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
+        core::Context context(model, options());
+        Outcome outcome;
+        feed(context, RowClass::decode, tokens, {33}, outcome.logits);
+        context.truncate(70);
+        feed(context, RowClass::decode, std::span(tokens).first(9), {4}, outcome.logits);
+        const core::SequenceId fork = context.fork(0);
+        feed(context, RowClass::decode, std::span(tokens).last(9), {9}, outcome.logits, fork);
+        feed(context, RowClass::decode, std::span(tokens).last(8), {1}, outcome.logits);
+        outcome.pages = pages_of(context, 0);
+        const std::vector<std::byte> forked = pages_of(context, fork);
+        outcome.pages.insert(outcome.pages.end(), forked.begin(), forked.end());
+        // The pages of the text in another context, as a server's memory brings them back.
+        core::Context other(model, options());
+        const std::vector<std::byte> kept = pages_of(context, 0);
+        EXPECT_EQ(other.cache().reserve(0, context.length()), core::Reserve::ok);
+        std::size_t at = 0;
+        kernels::KvPages& kv = other.cache().pages();
+        const auto bytes = static_cast<std::size_t>(other.ops().kv_bytes(kv.shape, 1, kv.format));
+        for (const std::int32_t page : other.cache().view(0).pages) {
+            if (at >= kept.size()) break;
+            other.ops().write_page(kv, page, std::span(kept).subspan(at, bytes));
+            at += bytes;
+        }
+        other.cache().commit(0, context.length());
+        Rows restored, direct;
+        feed(other, RowClass::decode, std::span(tokens).first(5), {5}, restored);
+        feed(context, RowClass::decode, std::span(tokens).first(5), {5}, direct);
+        EXPECT_EQ(restored, direct);
+        outcome.logits.insert(outcome.logits.end(), restored.begin(), restored.end());
+        return outcome;
+    };
+    EXPECT_TRUE(play(split) == play(whole));
+}
+
+// A token slot that one backend fills is a token that another one embeds.
+TEST(Split, SlotsCross) {
+    const auto whole = pair_target(host(), {});
+    const auto split = pair_target(two_hosts(), cut_at(whole->config(), 2));
+    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
+        core::Context context(model, options());
+        std::vector<float> out;
+        EXPECT_TRUE(context.decode(std::span(tokens).first(9), 1));
+        for (std::int32_t slot = 0; slot < 6; ++slot) {
+            kernels::SamplingPlan plan;
+            plan.vocab = model->config().shape.vocab;
+            context.ops().sample(context.workspace(), std::span(&plan, 1), std::span(&slot, 1));
+            const kernels::TokenRef token = kernels::TokenRef::slot(slot);
+            EXPECT_TRUE(context.decode(std::span(&token, 1), 1));
+            out.insert(out.end(), context.logits(0).begin(), context.logits(0).end());
+            out.push_back(static_cast<float>(context.ops().sampled(context.workspace(), slot).token));
+        }
+        return out;
+    };
+    EXPECT_EQ(play(split), play(whole));
+}
+
+// A device that runs as late as it may, before the host and after it.
+TEST(Split, ADeviceThatRunsLate) {
+    const auto whole = pair_target(host(), {});
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    LateOps late(host());
+    for (const bool first : {true, false}) {
+        SplitOps ops({first ? lent(late) : lent(host()), first ? lent(host()) : lent(late)});
+        const auto split = pair_target(ops, cut_at(whole->config(), 2));
+        EXPECT_TRUE(evaluate(split, RowClass::decode, {17, 1, 1, 40}) == expected);
+        EXPECT_TRUE(evaluate(split, RowClass::prefill, {64}) == expected);
+    }
+}
+
+// Each layer by its own backend: other bits than either alone, the same whatever the width, and moved by the cut.
+TEST(Split, HostAndReference) {
+    kernels::Ops& reference = backends()[0].ops();
+    SplitOps ops({lent(host()), lent(reference)});
+    const std::string name = "gemma3";
+    const auto whole = family(name, host(), {});
+    const core::ModelConfig& config = whole->config();
+    ASSERT_GE(config.shape.layers, 2);
+    const auto split = family(name, ops, cut_at(config, 1));
+    const Outcome mixed = evaluate(split, RowClass::decode, {1});
+    EXPECT_TRUE(evaluate(split, RowClass::decode, {64}) == mixed);
+    EXPECT_TRUE(evaluate(split, RowClass::prefill, {13, 1, 50}) == mixed);
+    EXPECT_NE(evaluate(whole, RowClass::decode, {64}).logits, mixed.logits);
+    EXPECT_NE(evaluate(family(name, reference, {}), RowClass::decode, {64}).logits, mixed.logits);
+    EXPECT_EQ(evaluate(family(name, ops, {config.shape.layers, 0}), RowClass::decode, {64}).logits,
+              evaluate(whole, RowClass::decode, {64}).logits);
+    EXPECT_EQ(evaluate(family(name, ops, {0, config.shape.layers}), RowClass::decode, {64}).logits,
+              evaluate(family(name, reference, {}), RowClass::decode, {64}).logits);
+}
+
+#ifdef FORESAY_HAVE_CUDA
+// Two halves of one device: the bits of the device. Each row class has its own there.
+TEST(SplitOnADevice, cuda_and_cuda) {
+    FORESAY_SKIP_WITHOUT_DEVICE(std::string("cuda"));
+    kernels::Ops& cuda = backends()[2].ops();
+    SplitOps ops({lent(cuda), lent(cuda)});
+    for (const std::string name : {"gemma3", "gemma4-e", "qwen3_moe", "gpt_oss"}) {
+        const auto whole = family(name, cuda, {});
+        for (std::int32_t layer = 0; layer <= whole->config().shape.layers; ++layer) {
+            if (!core::can_cut(whole->config(), layer)) continue;
+            const auto split = family(name, ops, cut_at(whole->config(), layer));
+            for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+                EXPECT_EQ(evaluate(split, row_class, {7, 1, 30, 2, 5, 1, 1, 64}).logits,
+                          evaluate(whole, row_class, {1}).logits)
+                    << name << " cut at " << layer;
+            }
+        }
+    }
+}
+
+// A device and the host, in either order: a row is a row.
+TEST(SplitOnADevice, cuda_and_host) {
+    FORESAY_SKIP_WITHOUT_DEVICE(std::string("cuda"));
+    kernels::Ops& cuda = backends()[2].ops();
+    for (const bool first : {true, false}) {
+        SplitOps ops({first ? lent(cuda) : lent(host()), first ? lent(host()) : lent(cuda)});
+        const auto whole = pair_target(host(), {});
+        const auto split = pair_target(ops, cut_at(whole->config(), 2));
+        for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+            const Outcome one = evaluate(split, row_class, {1});
+            EXPECT_NE(one.logits, evaluate(whole, row_class, {64}).logits);
+            for (const std::size_t width : {2, 8, 17, 64}) {
+                EXPECT_TRUE(evaluate(split, row_class, {width}) == one) << width;
+            }
+        }
+    }
+}
+#endif
+
+// ---------------------------------------------------------------------------------------------------------- faults
+
+enum class Fault { none, last_row, one_value, page };
+
+class Faulty final : public kernels::OpsDecorator {
+public:
+    Faulty(kernels::Ops& inner, Fault fault) : OpsDecorator(inner), fault_(fault) {}
+    void write_rows(kernels::Workspace& workspace, std::span<const float> from) override {
+        std::vector<float> rows(from.begin(), from.end());
+        const auto width = static_cast<std::size_t>(workspace.shape.d_model);
+        if (fault_ == Fault::last_row) std::fill_n(rows.end() - static_cast<std::ptrdiff_t>(width), width, 0.0f);
+        if (fault_ == Fault::one_value) rows.back() += 1.0f;
+        inner().write_rows(workspace, rows);
+    }
+    void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
+        if (fault_ != Fault::page) inner().copy_page(kv, from, to);
+    }
+
+private:
+    Fault fault_;
+};
+
+TEST(Split, AFaultyHandOverShows) {
+    const auto whole = pair_target(host(), {});
+    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
+        core::Context context(model, options());
+        Outcome outcome;
+        feed(context, RowClass::decode, std::span(tokens).first(40), {8}, outcome.logits);
+        feed(context, RowClass::decode, std::span(tokens).first(9), {3}, outcome.logits, context.fork(0));
+        outcome.pages = pages_of(context, 0);
+        return outcome;
+    };
+    const Outcome expected = play(whole);
+    for (const Fault fault : {Fault::none, Fault::last_row, Fault::one_value, Fault::page}) {
+        Faulty faulty(host(), fault);
+        SplitOps ops({lent(host()), lent(faulty)});
+        EXPECT_EQ(play(pair_target(ops, cut_at(whole->config(), 2))) == expected, fault == Fault::none)
+            << static_cast<int>(fault);
+    }
+}
+
+// Fails at one of the calls of a forward.
+class Failing final : public kernels::OpsDecorator {
+public:
+    explicit Failing(kernels::Ops& inner) : OpsDecorator(inner) {}
+    int calls = 0;  // until the one that fails; 0: none does
+
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        count();
+        inner().begin(workspace, batch);
+    }
+    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().embed(op, workspace);
+    }
+    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
+                      std::int32_t layer) override {
+        count();
+        inner().attention_in(op, workspace, kv, layer);
+    }
+    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
+                std::int32_t layer) override {
+        count();
+        inner().attend(op, workspace, kv, layer);
+    }
+    void attention_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().attention_out(op, workspace);
+    }
+    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().mlp_in(op, workspace);
+    }
+    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().mlp_out(op, workspace);
+    }
+    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().lm_head(op, workspace);
+    }
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        count();
+        return inner().logits(workspace, i);
+    }
+    void read_rows(kernels::Workspace& workspace, std::span<float> to) override {
+        count();
+        inner().read_rows(workspace, to);
+    }
+    void write_rows(kernels::Workspace& workspace, std::span<const float> from) override {
+        count();
+        inner().write_rows(workspace, from);
+    }
+
+private:
+    void count() {
+        if (calls > 0 && --calls == 0) throw Error("no answer");
+    }
+};
+
+// Wherever in a forward a device fails: its name is said, the text is what it was, and the next forward is whole.
+TEST(Split, ADeviceThatFailsIsNamedAndLeavesNothing) {
+    const auto whole = pair_target(host(), {});
+    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    Rows expected;
+    core::Context plain(whole, options());
+    feed(plain, RowClass::decode, std::span(tokens).first(28), {28}, expected);
+    const std::int32_t layers = whole->config().shape.layers;
+    for (const bool first : {true, false}) {
+        Failing failing(host());
+        SplitOps ops({first ? lent(failing) : lent(host()), first ? lent(host()) : lent(failing)},
+                     {first ? "failing" : "other", first ? "other" : "failing"});
+        core::Context context(pair_target(ops, cut_at(whole->config(), first ? 1 : layers - 1)), options());
+        Rows rows;
+        feed(context, RowClass::decode, std::span(tokens).first(20), {20}, rows);
+        int failures = 0;
+        for (bool failed = true; failed;) {
+            failing.calls = failures + 1;
+            failed = false;
+            Rows more;
+            try {
+                feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
+            } catch (const Error& problem) {
+                EXPECT_STREQ(problem.what(), "failing: no answer");
+                failed = true;
+                ++failures;
+            }
+            failing.calls = 0;
+            context.truncate(20);
+            more.clear();
+            feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
+            EXPECT_TRUE(std::equal(more.begin(), more.end(), expected.begin() + 20)) << failures;
+            context.truncate(20);
+        }
+        EXPECT_GE(failures, 8) << "begin, the ops of a layer, and what comes before or after it";
+    }
+}
+
+}  // namespace
+}  // namespace foresay::test
