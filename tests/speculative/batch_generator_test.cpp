@@ -458,7 +458,9 @@ TEST(BatchGenerator, ManyOnOnePromptEvaluateItOnceAndHoldItsPagesOnce) {
         pages = std::max(pages, cache.pages().pages - cache.free_pages());
     }
     EXPECT_EQ(most, sinks.size());
-    EXPECT_EQ(pages, 4 + kTexts);
+    // Fewer where the first has ended before the last has its page: how many rows a forward takes is a matter of time.
+    EXPECT_LE(pages, 4 + kTexts);
+    EXPECT_GT(pages, 4 + kTexts / 2);
     // They did not wait for the last chunk, of four rows.
     EXPECT_EQ(batch.counters().prefill_rows, 260 + (kTexts - 1) * 4);
     EXPECT_EQ(batch.counters().preemptions, 0);
