@@ -94,15 +94,36 @@ core::SequenceId BatchGenerator::State::open(const Sequence& sequence) {
     PrefixCache::Found known;
     for (const auto& other : running) {
         if (most == 0) break;
-        const std::int32_t common = std::min(common_prefix(other->key(), sequence.key(), classes), other->held());
-        if (common > known.length) known = {other->id(), common};
+        const std::int32_t common =
+            std::min({common_prefix(other->key(), sequence.key(), classes), other->held(), most});
+        if (common > known.length && cache().continues_from(other->id(), common)) known = {other->id(), common};
     }
     return kept.open(sequence.key(), most, known);
 }
 
 // Pages that the sequence takes until it has grown by as much as it is sure to get.
 std::int32_t BatchGenerator::State::pages_to_grow(const Sequence& sequence) const {
-    return cache().missing_pages(sequence.id(), sequence.missing() + std::min(sequence.room(), parts.sure_growth));
+    return pages_to_grow(sequence.id(), sequence.missing() + std::min(sequence.room(), parts.sure_growth));
+}
+
+std::int32_t BatchGenerator::State::pages_to_grow(core::SequenceId id, std::int32_t rows) const {
+    const std::int32_t missing = cache().missing_pages(id, rows);
+    if (cache().window() == 0 || parts.shares_target) return missing;
+    // As it grows, it gives back what all windows have left.
+    const auto held = static_cast<std::int32_t>(cache().held_pages(id).size());
+    return std::min(missing, std::max(1, cache().most_pages(target().max_rows()) - held));
+}
+
+// Texts give back the pages that all windows have left, to which no row will attend. A forward that runs ahead reads
+// within its windows, and a later one that gets such a page writes to it after that.
+void BatchGenerator::State::release_left() {
+    static_assert(core::kMaxDraft + 2 < core::KvCache::kRewind, "a draft that is dropped reaches no page that is gone");
+    for (const auto& sequence : running) {
+        PrefixKey key = sequence->key();
+        key.outlasts = key.outlasts && parts.reuse_prefixes && !sequence->broken;
+        kept.release_left(sequence->id(), key);
+        if (model && sequence->model_draft.id >= 0) kept.release_left(sequence->model_draft.id, key, PagesOf::draft);
+    }
 }
 
 // Admits the sequence if there are pages for its prompt and for the growth of all.
@@ -113,7 +134,7 @@ bool BatchGenerator::State::give_pages(Sequence& sequence) {
     for (const auto& other : running) wanted += pages_to_grow(*other);
     const auto length = static_cast<std::int32_t>(sequence.tokens().size());
     const std::int32_t rows = length - cache().length(id) + std::min(sequence.room(), parts.sure_growth);
-    wanted += cache().missing_pages(id, rows);
+    wanted += pages_to_grow(id, rows);
     // A pool holds at least one whole text.
     if (!running.empty() && wanted > cache().free_pages() && wanted > cache().free_pages() + kept.evictable_pages()) {
         cache().drop(id);
@@ -476,8 +497,10 @@ bool BatchGenerator::step() {
     s.stepping = true;
     s.end_cancelled();
     const bool ahead = s.take_ahead();
+    // After texts that begin like one that runs were admitted: they take its pages over.
+    if (!ahead) s.admit();
+    s.release_left();
     if (!ahead) {
-        s.admit();
         s.plan();
         if (s.schedule.rows.empty()) {
             s.stepping = false;

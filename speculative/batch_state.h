@@ -92,7 +92,8 @@ struct BatchGenerator::State {
           kept({.cache = &parts.target->cache(),
                 .classes = classes,
                 .ops = &parts.target->ops(),
-                .store = parts.pages.get()}),
+                .store = parts.pages.get(),
+                .keeps_left = parts.shares_target}),
           costs(parts.target->options().decode_rows) {}
 
     core::Context& target() const { return *parts.target; }
@@ -113,10 +114,12 @@ struct BatchGenerator::State {
     std::size_t next();
     bool waits_for_another(const Sequence& sequence) const;
     bool give_pages(Sequence& sequence);
+    void release_left();
     core::SequenceId open(const Sequence& sequence);
     void open_draft(Sequence& sequence);
     void count_model();
     std::int32_t pages_to_grow(const Sequence& sequence) const;
+    std::int32_t pages_to_grow(core::SequenceId id, std::int32_t rows) const;
     void plan();
     bool warm_up();
     void draft();

@@ -75,8 +75,9 @@ void ModelDrafts::open(DraftedText& text, const PrefixKey& key, PrefixCache::Fou
 core::SequenceId ModelDrafts::take(DraftedText& text, std::span<const std::int32_t> tokens) {
     const core::SequenceId id = text.id;
     if (id >= 0) {
-        const auto same = std::ranges::mismatch(text.held, tokens).in1;
-        context_->truncate(static_cast<std::int32_t>(same - text.held.begin()), id);
+        const auto end = std::ranges::mismatch(text.held, tokens).in1;
+        const auto same = static_cast<std::int32_t>(end - text.held.begin());
+        context_->truncate(cache().continues_from(id, same) ? same : 0, id);
     }
     text.id = -1;
     text.held.clear();
@@ -101,10 +102,10 @@ bool ModelDrafts::share(DraftStep& step, std::span<const DraftStep> earlier) {
     for (const DraftStep& other : earlier) {
         if (!step.salt || step.salt != other.salt || other.text->id < 0) continue;
         const auto same = std::ranges::mismatch(other.text->held, step.tokens).in1;
-        const auto length = static_cast<std::int32_t>(same - other.text->held.begin());
-        if (length > best.length) best = {other.text->id, length};
+        const auto all = static_cast<std::int32_t>(same - other.text->held.begin());
+        const std::int32_t length = std::min(all, static_cast<std::int32_t>(step.tokens.size()) - 1);
+        if (length > best.length && cache().continues_from(other.text->id, length)) best = {other.text->id, length};
     }
-    best.length = std::min(best.length, static_cast<std::int32_t>(step.tokens.size()) - 1);
     if (best.length <= 0) return false;
     const core::SequenceId id = context_->fork(best.sequence);
     if (id < 0) return false;
@@ -146,6 +147,7 @@ bool ModelDrafts::prepare(std::span<DraftStep> steps, std::size_t index) {
     const std::size_t most = std::min(text.held.size(), size - 1);
     std::size_t same = std::min(text.checked, most);
     while (same < most && text.held[same] == at(same)) ++same;
+    if (!cache().continues_from(text.id, static_cast<std::int32_t>(same))) same = 0;
     text.held.resize(same);
     text.checked = std::min(text.checked, same);
     context_->truncate(static_cast<std::int32_t>(same), text.id);

@@ -60,7 +60,9 @@ PrefixCache::Found PrefixCache::find(const PrefixKey& key, PagesOf of) {
         if (most <= best.length) continue;
         const std::int32_t length = std::min(most, common_prefix(texts_[i].key(), key, pool(of).classes));
         if (length <= best.length) continue;
-        best = {texts_[i].sequences[static_cast<std::size_t>(of)], length};
+        const core::SequenceId sequence = texts_[i].sequences[static_cast<std::size_t>(of)];
+        if (!pool(of).cache->continues_from(sequence, length)) continue;
+        best = {sequence, length};
         index = i;
     }
     if (best.sequence >= 0) {
@@ -72,9 +74,11 @@ PrefixCache::Found PrefixCache::find(const PrefixKey& key, PagesOf of) {
 
 core::SequenceId PrefixCache::open(const PrefixKey& key, std::int32_t most, Found other, PagesOf of) {
     core::KvCache& cache = *pool(of).cache;
-    Found found = find(key, of);
-    if (other.length > found.length) found = other;
-    found.length = std::min(found.length, most);
+    PrefixKey beginning = key;
+    beginning.tokens = key.tokens.first(std::min(key.tokens.size(), static_cast<std::size_t>(std::max(0, most))));
+    Found found = find(beginning, of);
+    other.length = std::min(other.length, most);
+    if (other.length > found.length && cache.continues_from(other.sequence, other.length)) found = other;
     if (found.length <= 0) {
         if (cache.free_sequences() == 0) evict_text(of);
         return cache.create();
@@ -110,6 +114,7 @@ std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& ke
         if (begin + kRows <= cache.length(sequence)) continue;
         if (!store->has(*page)) break;
         // A part of this page is there already.
+        if (!cache.continues_from(sequence, begin)) break;
         if (cache.length(sequence) > begin) cache.truncate(sequence, begin);
         cache.release_spare(sequence);
         bool room = true;
@@ -121,6 +126,7 @@ std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& ke
         const std::int32_t to = cache.view(sequence).pages[static_cast<std::size_t>(begin / kRows)];
         pool(of).ops->write_page(cache.pages(), to, bytes);
         cache.commit(sequence, kRows);
+        if (!pool(of).keeps_left) cache.release_left(sequence);
         restored += kRows;
     }
     return restored;
@@ -145,9 +151,16 @@ void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::Se
         for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
             const std::int32_t length = held(other, of);
             if (length == 0 || common_prefix(other.key(), text.key(), pool(of).classes) < length) continue;
-            // What the other one has there is a beginning of this text. The longer one stays.
+            // What the other one has there is a beginning of this text. The longer one stays, and the shorter one, too,
+            // where the longer one has given back what its windows have left.
             const auto place = static_cast<std::size_t>(of);
-            if (length > held(text, of)) std::swap(other.sequences[place], text.sequences[place]);
+            core::SequenceId &shorter = other.sequences[place], &longer = text.sequences[place];
+            const bool swap = length > held(text, of);
+            if (swap) std::swap(shorter, longer);
+            if (has(other, of) && pool(of).cache->first(longer) > pool(of).cache->first(shorter)) {
+                if (swap) std::swap(shorter, longer);
+                continue;
+            }
             if (has(other, of)) drop(other, of);
         }
     }
@@ -199,15 +212,34 @@ void PrefixCache::store_all() {
     }
 }
 
-// The whole pages from `first_page` on. Those that another sequence holds as well, too: it may have a part only, and a
-// page is of no use without those before it. The store has each once.
+void PrefixCache::release_left(core::SequenceId sequence, const PrefixKey& key, PagesOf of) {
+    core::KvCache& cache = *pool(of).cache;
+    const std::int32_t kept = cache.first_kept(sequence);
+    if (pool(of).keeps_left || kept <= cache.first(sequence)) return;
+    if (key.outlasts) {
+        PrefixKey left = key;
+        left.tokens = key.tokens.first(static_cast<std::size_t>(kept));
+        store(sequence, left, of, 0);
+    }
+    cache.release_left(sequence);
+}
+
 void PrefixCache::store(const Text& text, PagesOf of, std::int32_t first_page) {
-    const PagePool& in = pool(of);
-    if (in.store == nullptr || !text.outlasts) return;
+    if (!text.outlasts) return;
     PrefixKey key = text.key();
     key.tokens = key.tokens.first(static_cast<std::size_t>(held(text, of)));
+    store(text.sequences[static_cast<std::size_t>(of)], key, of, first_page);
+}
+
+// The whole pages from `first_page` on. Those that another sequence holds as well, too: it may have a part only, and a
+// page is of no use without those before it. The store has each once.
+void PrefixCache::store(core::SequenceId sequence, const PrefixKey& key, PagesOf of, std::int32_t first_page) {
+    const PagePool& in = pool(of);
+    if (in.store == nullptr) return;
     PageNames names(key, in.classes);
-    const std::span<const std::int32_t> pages = in.cache->view(text.sequences[static_cast<std::size_t>(of)]).pages;
+    const std::span<const std::int32_t> pages = in.cache->view(sequence).pages;
+    // Pages that the sequence gave back were stored then.
+    first_page = std::max(first_page, in.cache->first(sequence) / kernels::kPagePositions);
     std::int32_t index = 0;
     for (std::optional<core::PageId> id = names.next(); id; id = names.next(), ++index) {
         const std::int32_t page = pages[static_cast<std::size_t>(index)];
@@ -220,9 +252,10 @@ bool PrefixCache::evict_page(PagesOf of) {
     const auto text = oldest(of);
     if (text == texts_.end()) return false;
     const std::int32_t left = (held(*text, of) - 1) / kernels::kPagePositions * kernels::kPagePositions;
-    if (left == 0) return evict_text(of);
-    store(*text, of, left / kernels::kPagePositions);
     const core::SequenceId sequence = text->sequences[static_cast<std::size_t>(of)];
+    // Without its last page, a text that gave back its first ones may be of no use.
+    if (left == 0 || !pool(of).cache->continues_from(sequence, left)) return evict_text(of);
+    store(*text, of, left / kernels::kPagePositions);
     pool(of).cache->truncate(sequence, left);
     pool(of).cache->release_spare(sequence);
     return true;
@@ -233,7 +266,7 @@ std::int32_t PrefixCache::evictable_pages() const {
     std::unordered_map<std::int32_t, std::int32_t> kept;  // by page: texts that hold it
     for (const Text& text : texts_) {
         if (!has(text, PagesOf::target)) continue;
-        for (const std::int32_t page : cache.view(text.sequences[0]).pages) ++kept[page];
+        for (const std::int32_t page : cache.held_pages(text.sequences[0])) ++kept[page];
     }
     return static_cast<std::int32_t>(std::ranges::count_if(
         kept, [&cache](const auto& entry) { return cache.references(entry.first) == entry.second; }));

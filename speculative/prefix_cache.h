@@ -69,6 +69,7 @@ struct PagePool {
     RowClasses classes;
     kernels::Ops* ops = nullptr;
     core::PageStore* store = nullptr;  // gets the pages that are evicted; null: they are lost
+    bool keeps_left = false;           // texts keep the pages that all windows have left: somebody may go back to them
 };
 
 class PrefixCache {
@@ -82,7 +83,8 @@ public:
         core::SequenceId sequence = -1;  // -1: nothing
         std::int32_t length = 0;         // of the common beginning
     };
-    // The text that shares the longest beginning with `key`. It counts as used now.
+    // The text that shares the longest beginning with `key`, of those that can go on from there: a text that gave back
+    // what its windows have left cannot everywhere. It counts as used now.
     Found find(const PrefixKey& key, PagesOf of = PagesOf::target);
     // A sequence for `key` that holds as much of its first `most` tokens as is known: of a text that is kept, or of
     // `other`, which runs. May drop a text for it. -1: all sequences are in use.
@@ -94,6 +96,10 @@ public:
     // Keeps `sequence`, which holds a beginning of `key`, as the one used last, and `draft`, which holds one in the
     // draft's pages; -1: there is none. Drops what they make superfluous.
     void keep(core::SequenceId sequence, const PrefixKey& key, core::SequenceId draft = -1);
+
+    // `sequence`, which holds a beginning of `key`, gives back the pages that all windows have left. They are stored
+    // first.
+    void release_left(core::SequenceId sequence, const PrefixKey& key, PagesOf of = PagesOf::target);
 
     // Gives `sequence` of the target, of a text that is kept, to the caller; -1 when it is not kept.
     core::SequenceId take(core::SequenceId sequence);
@@ -128,6 +134,7 @@ private:
     void drop(Text& text, PagesOf of);
     void remove_empty();
     void store(const Text& text, PagesOf of, std::int32_t first_page);
+    void store(core::SequenceId sequence, const PrefixKey& key, PagesOf of, std::int32_t first_page);
 
     std::vector<PagePool> pools_;  // by PagesOf; the draft's only where there is one
     std::vector<Text> texts_;      // the one used last at the end

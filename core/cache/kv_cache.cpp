@@ -14,8 +14,8 @@ std::int32_t pages_for(std::int32_t positions) {
 }  // namespace
 
 KvCache::KvCache(kernels::Ops& ops, const kernels::KvShape& shape, std::int32_t capacity, std::int32_t sequences,
-                 std::int32_t branches, kernels::KvFormat format)
-    : ops_(ops), capacity_(capacity), sequences_(static_cast<std::size_t>(sequences + branches)) {
+                 std::int32_t branches, kernels::KvFormat format, std::int32_t window)
+    : ops_(ops), capacity_(capacity), window_(window), sequences_(static_cast<std::size_t>(sequences + branches)) {
     const std::int32_t pages = pages_for(capacity) * sequences;
     pages_ = ops.allocate_kv(shape, pages, format);
     references_.assign(static_cast<std::size_t>(pages), 0);
@@ -63,19 +63,25 @@ SequenceId KvCache::fork(SequenceId sequence) {
     const Sequence& from = sequences_[static_cast<std::size_t>(sequence)];
     Sequence& to = sequences_[static_cast<std::size_t>(copy)];
     to.length = from.length;
+    to.left = from.left;
     const std::int32_t used = pages_for(from.length);
     to.pages.assign(from.pages.begin(), from.pages.begin() + used);
-    for (const std::int32_t page : to.pages) ++references_[static_cast<std::size_t>(page)];
+    for (const std::int32_t page : held_pages(copy)) ++references_[static_cast<std::size_t>(page)];
     return copy;
 }
 
 void KvCache::drop(SequenceId sequence) {
     check(exists(sequence), "drop of a sequence that does not exist");
     Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
-    for (const std::int32_t page : s.pages) release_page(page);
-    s.pages.clear();
+    release_all(s);
     s.length = 0;
     s.alive = false;
+}
+
+void KvCache::release_all(Sequence& sequence) {
+    keep_pages(sequence, 0);
+    sequence.pages.clear();
+    sequence.left = 0;
 }
 
 std::int32_t KvCache::missing_pages(SequenceId sequence, std::int32_t rows) const {
@@ -125,7 +131,9 @@ void KvCache::truncate(SequenceId sequence, std::int32_t length) {
     check(exists(sequence), "truncate of a sequence that does not exist");
     Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
     check(length >= 0 && length <= s.length, "truncate beyond the length of a sequence");
+    check(continues_from(sequence, length), "truncate to where a sequence has given its pages back");
     s.length = length;
+    if (length == 0 && s.left > 0) return release_all(s);
     // With several sequences, keep one page beyond the last used one, which the next reserve() is likely to need.
     if (sequences_.size() == 1) return;
     keep_pages(s, static_cast<std::size_t>(pages_for(length)) + 1);
@@ -138,10 +146,33 @@ void KvCache::release_spare(SequenceId sequence) {
 }
 
 void KvCache::keep_pages(Sequence& sequence, std::size_t count) {
-    while (sequence.pages.size() > count) {
+    // Those at the front were given back before.
+    while (sequence.pages.size() > std::max(count, static_cast<std::size_t>(sequence.left))) {
         release_page(sequence.pages.back());
         sequence.pages.pop_back();
     }
+}
+
+std::int32_t KvCache::first_kept(SequenceId sequence) const {
+    if (window_ <= 0) return 0;
+    const std::int32_t read = sequences_[static_cast<std::size_t>(sequence)].length - kRewind - window_ + 1;
+    return std::max(first(sequence), read / kernels::kPagePositions * kernels::kPagePositions);
+}
+
+void KvCache::release_left(SequenceId sequence) {
+    check(exists(sequence), "release of a sequence that does not exist");
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    const std::int32_t left = first_kept(sequence) / kernels::kPagePositions;
+    if (left <= s.left) return;
+    for (std::int32_t i = s.left; i < left; ++i) release_page(s.pages[static_cast<std::size_t>(i)]);
+    s.left = left;
+    std::fill_n(s.pages.begin(), left, s.pages[static_cast<std::size_t>(left)]);
+}
+
+std::int32_t KvCache::most_pages(std::int32_t rows) const {
+    const std::int32_t all = pages_for(capacity_);
+    // What the windows reach lies across one page more than it fills.
+    return window_ <= 0 ? all : std::min(all, pages_for(std::min(capacity_, window_) + kRewind + rows) + 1);
 }
 
 kernels::SequenceView KvCache::view(SequenceId sequence) const {

@@ -30,7 +30,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextOptions& optio
     : model_(std::move(model)),
       options_(checked(options, *model_)),
       cache_(model_->ops(), model_->kv_shape(), options_.length, options_.sequences, options_.branches,
-             options_.kv_format),
+             options_.kv_format, widest_window(model_->config())),
       workspace_(model_->ops().allocate_workspace(
           model_->config().shape, std::max(options_.prefill_rows, options_.decode_rows), options_.decode_rows)) {
     const std::size_t rows = static_cast<std::size_t>(workspace_->max_rows);

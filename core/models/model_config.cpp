@@ -95,6 +95,16 @@ kernels::KvShape kv_shape(const ModelConfig& config) {
     return shape;
 }
 
+std::int32_t widest_window(const ModelConfig& config) {
+    std::int32_t widest = 0;
+    for (std::int32_t i = 0; i < config.shape.layers; ++i) {
+        const std::int32_t window = layer_config(config, i).window;
+        if (window == 0) return 0;
+        widest = std::max(widest, window);
+    }
+    return widest;
+}
+
 void spell_out_layers(ModelConfig& config) {
     std::vector<LayerConfig> layers;
     for (std::int32_t i = 0; i < config.shape.layers; ++i) layers.push_back(layer_config(config, i));

@@ -92,6 +92,8 @@ LayerConfig layer_config(const ModelConfig& config, std::int32_t layer);
 kernels::ModelShape layer_shape(const ModelConfig& config, std::int32_t layer);
 // The keys and values of all layers that have their own.
 kernels::KvShape kv_shape(const ModelConfig& config);
+// How many positions a row attends to at most, in any layer; 0: all, in one layer at least.
+std::int32_t widest_window(const ModelConfig& config);
 // Makes a LayerConfig of each layer, for a family whose layers differ.
 void spell_out_layers(ModelConfig& config);
 // Sets the widths of config.shape to the largest of any layer.

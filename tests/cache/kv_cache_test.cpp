@@ -96,6 +96,61 @@ TEST(KvCache, TruncatedForkDoesNotWriteIntoSharedPages) {
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(original[i], other[i]) << i;
 }
 
+// The last window lies in one page or two, and a sequence may still go back by two pages.
+TEST(KvCache, GivesBackWhatAllWindowsHaveLeft) {
+    constexpr std::int32_t kWindow = 20;
+    KvCache cache(backends().front().ops(), small_config().shape, 8 * kPage, 2, 0, kernels::KvFormat::f16, kWindow);
+    const std::int32_t all = cache.free_pages();
+    // The row at the end attends to 20 positions, itself included, and so does one two pages before it.
+    grow(cache, 0, 3 * kPage + kWindow - 2);
+    cache.release_left(0);
+    EXPECT_EQ(cache.first(0), 0);
+    EXPECT_EQ(cache.free_pages(), all - 4);
+    grow(cache, 0, 1);
+    cache.release_left(0);
+    EXPECT_EQ(cache.first(0), kPage);
+    EXPECT_EQ(cache.free_pages(), all - 3);
+    EXPECT_EQ(cache.held_pages(0).size(), 3u);
+    // Kernels see a page of the sequence in the place of the one that is gone.
+    EXPECT_EQ(pages_of(cache, 0)[0], pages_of(cache, 0)[1]);
+    EXPECT_EQ(cache.view(0).pages.size(), 4u);
+
+    const std::int32_t length = cache.length(0);
+    EXPECT_TRUE(cache.continues_from(0, length - KvCache::kRewind));
+    EXPECT_FALSE(cache.continues_from(0, length - KvCache::kRewind - 1));
+    EXPECT_TRUE(cache.continues_from(0, 0)) << "from nothing a text is evaluated again";
+    EXPECT_DEATH(cache.truncate(0, kPage), "given its pages back");
+    cache.truncate(0, length - KvCache::kRewind);
+    grow(cache, 0, KvCache::kRewind);
+    cache.release_left(0);
+    EXPECT_EQ(cache.held_pages(0).size(), 3u) << "the page is gone";
+
+    // A fork shares what is there; each gives back for itself.
+    const core::SequenceId copy = cache.fork(0);
+    grow(cache, copy, 2 * kPage);
+    cache.release_left(copy);
+    EXPECT_EQ(cache.first(copy), 3 * kPage);
+    EXPECT_EQ(cache.first(0), kPage);
+    EXPECT_EQ(cache.references(cache.held_pages(0)[0]), 1);
+    cache.drop(0);
+    EXPECT_EQ(cache.free_pages(), all - static_cast<std::int32_t>(cache.held_pages(copy).size()));
+    cache.truncate(copy, 0);
+    EXPECT_EQ(cache.first(copy), 0);
+    EXPECT_EQ(cache.free_pages(), all);
+    grow(cache, copy, 8 * kPage);
+    cache.drop(copy);
+    EXPECT_EQ(cache.free_pages(), all);
+}
+
+TEST(KvCache, KeepsAllPagesWhereALayerAttendsToAll) {
+    KvCache cache = make_cache(8 * kPage, 1);
+    grow(cache, 0, 8 * kPage);
+    cache.release_left(0);
+    EXPECT_EQ(cache.free_pages(), 0);
+    EXPECT_TRUE(cache.continues_from(0, 1));
+    EXPECT_EQ(cache.most_pages(1), 8);
+}
+
 // Random operations against a plain model of what pages must hold: no page is written while another sequence still
 // needs it, none is lost, and a full pool never happens because every sequence has its share.
 TEST(KvCache, RandomOperationsKeepPagesApart) {
