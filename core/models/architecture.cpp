@@ -37,6 +37,17 @@ std::string supported() {
     return list;
 }
 
+// Names of Granite 4 with Mamba layers. Folders say so even where all layers have attention.
+constexpr std::string_view kGraniteHybrid[] = {"granitehybrid", "GraniteMoeHybridForCausalLM"};
+
+[[noreturn]] void refuse_family(std::string_view name, const std::string& path) {
+    const std::string what = path + ": the architecture " + quote(name) + " is not supported";
+    if (std::ranges::find(kGraniteHybrid, name) != std::end(kGraniteHybrid)) {
+        throw Error(what + ", because Mamba layers are not; Granite 4 models without such layers run as GGUF files");
+    }
+    throw Error(what + " (supported: " + supported() + ")");
+}
+
 void require(bool condition, const std::string& path, const std::string& what) {
     if (!condition) throw Error(path + ": " + what);
 }
@@ -88,14 +99,14 @@ const Architecture& architecture_for_gguf(std::string_view name, const std::stri
     for (const Architecture* architecture : architectures()) {
         if (std::ranges::find(architecture->gguf_names, name) != architecture->gguf_names.end()) return *architecture;
     }
-    throw Error(path + ": the architecture " + quote(name) + " is not supported (supported: " + supported() + ")");
+    refuse_family(name, path);
 }
 
 const Architecture& architecture_for_hf(std::string_view name, const std::string& path) {
     for (const Architecture* architecture : architectures()) {
         if (std::ranges::find(architecture->hf_names, name) != architecture->hf_names.end()) return *architecture;
     }
-    throw Error(path + ": the architecture " + quote(name) + " is not supported (supported: " + supported() + ")");
+    refuse_family(name, path);
 }
 
 const Architecture& architecture(std::string_view name) {

@@ -91,6 +91,29 @@ TEST(FamilyConfigs, RefuseBadInput) {
     EXPECT_THROW(config_of(twice), Error);
 }
 
+// In one sentence that names what is missing, before any key of theirs is.
+TEST(FamilyConfigs, GraniteWithMambaLayersIsRefused) {
+    const json config = {{"architectures", {"GraniteMoeHybridForCausalLM"}},
+                         {"model_type", "granitemoehybrid"},
+                         {"layer_types", {"mamba", "mamba", "attention"}},
+                         {"mamba_d_state", 128},
+                         {"num_hidden_layers", 3}};
+    const std::string reason = ", because Mamba layers are not; Granite 4 models without such layers run as GGUF files";
+    try {
+        config_of(config.dump());
+        FAIL() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.what(),
+                  "config.json: the architecture 'GraniteMoeHybridForCausalLM' is not supported" + reason);
+    }
+    try {
+        core::architecture_for_gguf("granitehybrid", "granite.gguf");
+        FAIL() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.what(), "granite.gguf: the architecture 'granitehybrid' is not supported" + reason);
+    }
+}
+
 TEST(FamilyConfigs, OnlyDescribeWhatTheirLayersAre) {
     const core::ModelConfig gemma3 = config_of(family_json("gemma3"));
     for (std::int32_t i = 0; i < 8; ++i) {

@@ -332,6 +332,24 @@ TEST(GgufKeysOfFamilies, TheTemperatureHasALengthOfItsOwn) {
               8);
 }
 
+// A file of Granite 4 with Mamba layers, as the converter writes it: refused by what it is, not by a key that is
+// unknown.
+TEST(GgufKeysOfFamilies, GraniteWithMambaLayersIsRefused) {
+    GgufKeys keys("granitehybrid");
+    keys.set("block_count", 3u);
+    keys.set("attention.head_count_kv", std::vector<std::int32_t>{0, 0, 4});
+    keys.set("ssm.conv_kernel", 4u);
+    const fs::path file = fs::path(::testing::TempDir()) / ("foresay_hybrid_" + std::to_string(::getpid()) + ".gguf");
+    std::ofstream(file, std::ios::binary) << gguf_image(keys);
+    try {
+        core::ModelSource::open(file);
+        ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("'granitehybrid' is not supported, because Mamba layers are not"));
+    }
+    fs::remove(file);
+}
+
 // Granite's switch for rope.
 TEST(GgufKeysOfFamilies, GraniteMayHaveNoRope) {
     const auto pairs = [](bool rope) {
