@@ -106,6 +106,7 @@ std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& ke
     if (store == nullptr) return 0;
     constexpr std::int32_t kRows = kernels::kPagePositions;
     core::KvCache& cache = *pool(of).cache;
+    const std::int32_t had = cache.length(sequence);
     std::int32_t restored = 0;
     std::int32_t begin = 0;
     PageNames names(key, pool(of).classes);
@@ -126,8 +127,12 @@ std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& ke
         const std::int32_t to = cache.view(sequence).pages[static_cast<std::size_t>(begin / kRows)];
         pool(of).ops->write_page(cache.pages(), to, bytes);
         cache.commit(sequence, kRows);
-        if (!pool(of).keeps_left) cache.release_left(sequence);
         restored += kRows;
+        if (cache.first(sequence) < had) {  // not stored yet, maybe
+            release_left(sequence, key, of);
+        } else if (!pool(of).keeps_left) {
+            cache.release_left(sequence);
+        }
     }
     return restored;
 }
