@@ -138,6 +138,18 @@ TEST(FamilyConfigs, OnlyDescribeWhatTheirLayersAre) {
     }
 }
 
+// A row needs no position before the widest window, where every layer has one.
+TEST(FamilyConfigs, HaveAWidestWindowWhereEveryLayerHasOne) {
+    EXPECT_EQ(core::widest_window(config_with("mixtral", {{"sliding_window", 16}})), 16);
+    EXPECT_EQ(core::widest_window(config_with("mixtral", {{"sliding_window", nullptr}})), 0);
+    for (const char* family : {"gemma3", "cohere2", "olmo3", "qwen3"}) {
+        EXPECT_EQ(core::widest_window(config_of(family_json(family))), 0) << family;
+    }
+    core::ModelConfig two = config_of(family_json("gemma3"));
+    two.layers[5].window = 48;
+    EXPECT_EQ(core::widest_window(two), 48);
+}
+
 // Yarn by hand: head width 8, base 10,000, factor 4, from 64 positions, ramp between 2 turns and 1/2 turn without
 // rounding. Pair of n turns: 8 ln(64 / (2 pi n)) / (2 ln 10000): 0.7070 for 2, 1.3090 for 1/2.
 TEST(Rope, YarnByHand) {

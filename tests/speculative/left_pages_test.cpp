@@ -77,6 +77,18 @@ speculative::BatchParts sliding_parts(const Backend& backend, std::int32_t seque
             .end_tokens = {}};
 }
 
+// In host memory.
+std::shared_ptr<core::PageStore> store_for(core::Context& context) {
+    const kernels::KvPages& pages = context.cache().pages();
+    return std::make_shared<core::PageTiers>(
+        context.ops(), core::PageTiersOptions{.page_bytes = context.ops().kv_bytes(pages.shape, 1, pages.format),
+                                              .host_bytes = std::int64_t{64} << 20,
+                                              .folder = {},
+                                              .disk_bytes = 0,
+                                              .fingerprint = "sliding",
+                                              .notice = {}});
+}
+
 std::vector<std::int32_t> prompt_of(std::int32_t length, std::int32_t step) {
     std::vector<std::int32_t> tokens;
     for (std::int32_t i = 0; i < length; ++i) tokens.push_back((7 + i * step + i / 11) % kVocab);
@@ -179,13 +191,19 @@ TEST_P(LeftPages, TextsAreWhatTheyAreWithAllPages) {
         for (std::size_t i = 0; i < texts.size(); ++i) {
             EXPECT_EQ(sinks[i].tokens, texts[i].expected) << i;
             EXPECT_TRUE(sinks[i].error.empty()) << sinks[i].error;
-            if (drafts != Drafts::none) EXPECT_GT(sinks[i].result.speculation.accepted, 0);
+            if (drafts != Drafts::none) {
+                EXPECT_GT(sinks[i].result.speculation.accepted, 0);
+            }
         }
     }
     EXPECT_EQ(batch.counters().preemptions, 0);
-    if (drafts != Drafts::none) EXPECT_LT(batch.counters().accepted, batch.counters().drafted) << "nothing was dropped";
+    if (drafts != Drafts::none) {
+        EXPECT_LT(batch.counters().accepted, batch.counters().drafted) << "nothing was dropped";
+    }
     EXPECT_TRUE(no_page_is_lost(batch));
-    if (draft != nullptr) EXPECT_EQ(draft->cache().free_pages(), draft->cache().pages().pages);
+    if (draft != nullptr) {
+        EXPECT_EQ(draft->cache().free_pages(), draft->cache().pages().pages);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LeftPages,
@@ -204,8 +222,11 @@ TEST(LeftPagesOfATextThatGrows, AreGivenBack) {
         EXPECT_EQ(sink.tokens.size(), static_cast<std::size_t>(kLength) - 10);
         EXPECT_EQ(sink.tokens, alone(backend, prompt_of(10, 3), kLength, 1, global));
         // A window, what a text may go back by, and the page that is being filled.
-        if (global) EXPECT_EQ(most, kLength / kPage) << "a layer attends to all positions";
-        if (!global) EXPECT_LE(most, (kWindow + core::KvCache::kRewind) / kPage + 2);
+        if (global) {
+            EXPECT_EQ(most, kLength / kPage) << "a layer attends to all positions";
+        } else {
+            EXPECT_LE(most, (kWindow + core::KvCache::kRewind) / kPage + 2);
+        }
         EXPECT_TRUE(no_page_is_lost(batch));
     }
 }
@@ -304,15 +325,7 @@ TEST(LeftPagesOfATextThatGrows, LeaveShorterTextsTheirOwn) {
 TEST(LeftPagesOfATextThatGrows, ComeBackFromTheStore) {
     const Backend& backend = fast_backend();
     speculative::BatchParts parts = sliding_parts(backend, 1, 1);
-    core::Context& context = *parts.target;
-    const kernels::KvPages& pages = context.cache().pages();
-    parts.pages = std::make_shared<core::PageTiers>(
-        context.ops(), core::PageTiersOptions{.page_bytes = context.ops().kv_bytes(pages.shape, 1, pages.format),
-                                              .host_bytes = std::int64_t{64} << 20,
-                                              .folder = {},
-                                              .disk_bytes = 0,
-                                              .fingerprint = "sliding",
-                                              .notice = {}});
+    parts.pages = store_for(*parts.target);
     BatchGenerator batch(std::move(parts));
     const std::vector<std::int32_t> first = prompt_of(700, 3);
     Recorder sink, beginning, again;
@@ -330,6 +343,73 @@ TEST(LeftPagesOfATextThatGrows, ComeBackFromTheStore) {
     EXPECT_EQ(again.result.cached_tokens, 640) << "ten pages, of which it keeps what its windows reach";
     EXPECT_EQ(again.tokens, alone(backend, first, 30, 3));
     EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// Texts with common beginnings come, wait, are paused and cancelled at random, in too few pages for all: they give
+// their pages up and come back, from the cache and from the store, with drafts and without.
+TEST(LeftPagesOfATextThatGrows, AnyMixOfTextsIsRight) {
+    const Backend& backend = fast_backend();
+    std::map<std::tuple<std::int32_t, std::int32_t, std::uint64_t>, std::vector<std::int32_t>> known;
+    std::int64_t preemptions = 0, cached = 0, restored = 0;
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        speculative::BatchParts parts = sliding_parts(backend, 1, 9);  // 16 pages; a text holds up to 6
+        parts.pages = store_for(*parts.target);
+        parts.sure_growth = 1;    // many are admitted
+        parts.now = free_rows();  // the schedule is the same on every machine
+        if (seed % 2 == 1) {
+            parts.speculation = fixed(static_cast<std::int32_t>(seed) + 2);
+            parts.draft = std::make_unique<core::Context>(near_sighted_model(backend), sliding_options(1, 9));
+        }
+        BatchGenerator batch(std::move(parts));
+        std::mt19937 random(seed);
+        const auto any = [&](std::int32_t below) { return static_cast<std::int32_t>(random() % below); };
+        struct Running {
+            std::int32_t length = 0, kind = 0, tokens = 0;
+            std::uint64_t seed = 0;
+            speculative::Ticket ticket{};
+            Recorder sink;
+        };
+        std::deque<Running> all;
+        for (int step = 0; step < 900; ++step) {
+            if (all.size() < 40 && any(6) == 0) {
+                Running& one = all.emplace_back();
+                one = {.length = 1 + any(2) * any(4) * 190 + any(20),
+                       .kind = 3 + 2 * any(4),
+                       .tokens = 20 + any(250),
+                       .seed = random() % 3};
+                one.ticket = batch.add(request_of(prompt_of(one.length, one.kind), one.tokens, one.seed), one.sink);
+            }
+            if (!all.empty()) {
+                const speculative::Ticket one = all[static_cast<std::size_t>(any(std::ssize(all)))].ticket;
+                if (any(80) == 0) batch.cancel(one);
+                if (any(30) == 0) batch.pause(one);
+            }
+            for (const Running& one : all) {
+                if (any(20) == 0) batch.resume(one.ticket);
+            }
+            if (any(300) == 0) batch.forget();
+            batch.step();
+        }
+        for (const Running& one : all) batch.resume(one.ticket);
+        while (batch.step()) {
+        }
+        for (const Running& one : all) {
+            std::vector<std::int32_t>& expected = known[{one.length, one.kind, one.seed}];
+            if (expected.empty()) expected = alone(backend, prompt_of(one.length, one.kind), 270, one.seed);
+            ASSERT_TRUE(one.sink.ended);
+            EXPECT_EQ(one.sink.error, "");
+            ASSERT_LE(one.sink.tokens.size(), static_cast<std::size_t>(one.tokens));
+            ASSERT_TRUE(std::ranges::equal(one.sink.tokens, std::span(expected).first(one.sink.tokens.size())))
+                << "seed " << seed << ", a prompt of " << one.length;
+        }
+        preemptions += batch.counters().preemptions;
+        cached += batch.counters().cached_tokens;
+        restored += batch.counters().restored_tokens;
+        EXPECT_TRUE(no_page_is_lost(batch));
+    }
+    EXPECT_GT(preemptions, 10);
+    EXPECT_GT(restored, 0);
+    EXPECT_GT(cached, restored);
 }
 
 // The conversation whose target a batch shares may go back in its text.
