@@ -99,16 +99,6 @@ std::string stage_cost(const samplers::StageReport& report, double token_ms) {
     return out + ".";
 }
 
-std::string unfinished_text(const std::string& unfinished, std::size_t tokens, std::int64_t max_tokens,
-                            std::string_view raised_by) {
-    if (unfinished.empty()) return {};
-    const std::string what = "the answer ends before the grammar of sampler '" + unfinished + "' does: ";
-    if (max_tokens > 0 && static_cast<std::int64_t>(tokens) >= max_tokens)
-        return what + "it has the " + std::to_string(max_tokens) + " tokens that it may have; " +
-               std::string(raised_by) + " allows more";
-    return what + "the context is full; target.context makes it longer";
-}
-
 std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,
                             std::int64_t input_tokens, std::size_t columns) {
     const auto& statistics = result.speculation;

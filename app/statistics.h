@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "samplers/chain.h"
 #include "speculative/generator.h"
@@ -22,11 +21,6 @@ std::string completion_json(const speculative::GenerateResult& result, std::uint
 // columns; what remains reads the same.
 std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,
                             std::int64_t input_tokens, std::size_t columns);
-
-// Why an answer of `tokens` tokens ends before the grammar of stage `unfinished` does: a sentence without its end,
-// which says how to raise the limit of `max_tokens` (0: none). Empty where `unfinished` is.
-std::string unfinished_text(const std::string& unfinished, std::size_t tokens, std::int64_t max_tokens,
-                            std::string_view raised_by);
 
 // "240 calls, 0.012 ms per token, no failures": what a sampler of the chain has done so far.
 std::string stage_text(const samplers::StageReport& report);

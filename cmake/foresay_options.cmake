@@ -69,6 +69,20 @@ function(foresay_library name)
   target_link_libraries(foresay_${name} PUBLIC foresay_options)
 endfunction()
 
+# foresay_embed(TARGET FOLDER HEADER NAMESPACE TYPE FUNCTION NAMES...): the files of a folder as a source of the target,
+# as cmake/embed.cmake writes it.
+function(foresay_embed target folder header namespace type function)
+  set(paths ${ARGN})
+  list(TRANSFORM paths PREPEND ${folder}/)
+  list(JOIN ARGN "," names)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
+  add_custom_command(OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${source} -DFOLDER=${folder} -DNAMES=${names} -DHEADER=${header}
+      -DNAMESPACE=${namespace} -DTYPE=${type} -DFUNCTION=${function} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${paths} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${source})
+endfunction()
+
 # foresay_absent_cuda_test(NAME LABELS...): stands for a test that a build without CUDA lacks. ctest shows it as
 # skipped, so that the summary of ./run test counts it.
 function(foresay_absent_cuda_test name)

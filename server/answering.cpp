@@ -9,6 +9,8 @@
 
 #include "core/text/fill.h"
 #include "core/text/stop_strings.h"
+#include "engine/unfinished.h"
+#include "samplers/grammar_stages.h"
 #include "server/output/machine.h"
 
 namespace foresay::server {
@@ -46,6 +48,10 @@ private:
         bool at_start = false;  // of a hole: of a line
         bool stopped = false;   // by what was written, so that nothing more counts
         bool prompt_alone = false;
+        bool ends_count = true;  // end tokens end the text
+        // Of a text under a grammar: what reads it when it was cut off, and its tokens.
+        std::shared_ptr<const engine::Unfinished> grammars;
+        std::vector<std::int32_t> tokens;
         bool first = true;
         Clock::time_point first_token, last_token;
         std::vector<OutputEvent> events;
@@ -79,6 +85,7 @@ private:
     void filter_hole(Lane& lane, std::string& text);
     void finish_text(Lane& lane);
     static void cut_by_deadline(Lane& lane);
+    std::string unfinished(const Lane& lane) const;
     void cancel_all();
 
     AnswerContext context_;
@@ -135,6 +142,7 @@ void Answering::start() {
     std::vector<BackendRequest> requests;
     for (std::size_t p = 0; p < prompts.size(); ++p) {
         const std::optional<Conversation>& conversation = request_.prompts[p].conversation;
+        std::shared_ptr<const engine::Unfinished> grammars;  // null: none
         for (int i = 0; i < request_.n; ++i) {
             auto machine = conversation ? OutputMachine(model.output_format(), model.style().markup, model.tokenizer(),
                                                         prompts[p], conversation->tools)
@@ -144,6 +152,10 @@ void Answering::start() {
             BackendRequest one;
             one.prompt = prompts[p];
             one.chain = model.chain(request_, request_.prompts[p], prompts[p]);
+            if (i == 0 && samplers::under_grammar(*one.chain))
+                grammars = std::make_shared<engine::Unfinished>(model.engine(), one.chain->spec());
+            lanes_.back()->grammars = grammars;
+            lanes_.back()->ends_count = !request_.ignore_eos || grammars != nullptr;
             // The context's last position needs no successor, so an answer may fill it.
             one.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(most, 1 << 30));
             one.seed = facts.seed;
@@ -203,6 +215,18 @@ void Answering::cut_by_deadline(Lane& lane) {
     lane.choice.finish = Finish::length;
 }
 
+// Why a text that was cut off ends before its grammar does; empty: it does not. A text that ends at a line break,
+// because its time is over, is shorter than its tokens; that of a hole alone may.
+std::string Answering::unfinished(const Lane& lane) const {
+    const Choice& choice = lane.choice;
+    if (lane.grammars == nullptr || choice.finish != Finish::length || lane.prompt_alone) return {};
+    if (choice.cut_by_time && !choice.cut_by_deadline) return {};
+    const std::string stage = lane.grammars->stage(lane.tokens);
+    if (choice.cut_by_deadline) return engine::unfinished_by_time(stage, "foresay.deadline_ms");
+    return engine::unfinished_text(stage, lane.tokens.size(), request_.max_tokens.value_or(0),
+                                   request_.max_tokens_param);
+}
+
 bool Answering::token(std::size_t index, const GeneratedToken& token) {
     const std::lock_guard lock(mutex_);
     Lane& lane = *lanes_[index];
@@ -223,7 +247,8 @@ bool Answering::token(std::size_t index, const GeneratedToken& token) {
     ++lane.choice.tokens;
     const core::Tokenizer& tokenizer = context_.model.tokenizer();
     const bool hole = request_.prompts.front().hole.has_value();
-    const bool ends = (tokenizer.is_end_of_text(token.token) && !request_.ignore_eos) ||
+    if (lane.grammars != nullptr) lane.tokens.push_back(token.token);
+    const bool ends = (tokenizer.is_end_of_text(token.token) && lane.ends_count) ||
                       (hole && core::ends_middle(tokenizer, token.token));
     std::vector<OutputEvent> raw;
     if (!ends) {
@@ -369,6 +394,7 @@ void Answering::end(std::size_t index, const BackendEnd& end) {
         lane.choice.finish = Finish::length;
     } else if (!lane.choice.cut_by_time)
         lane.choice.finish = lane.stopped || end.finish == BackendEnd::Finish::stop ? Finish::stop : Finish::length;
+    lane.choice.unfinished = unfinished(lane);
     writer_->end_choice(index, lane.choice);
     if (left_ == 0) writer_->end();
 }

@@ -7,29 +7,14 @@
 
 namespace foresay::server {
 
-namespace {
-
-// Millions of steps: about a tenth of a second of one core.
-constexpr std::int64_t kMostWork = 2;
-
-}  // namespace
-
 void Grammars::set(samplers::ChainSpec& spec, const std::string& language, const std::string& text) {
     // Before all others: a plugin may look at the likeliest tokens alone, and those that the grammar allows need not be
     // among them.
     if (std::none_of(spec.begin(), spec.end(), [](const auto& stage) { return stage.name == "grammar"; }))
         spec.insert(spec.begin(), samplers::StageSpec{.name = "grammar", .parameters = {}, .factory = nullptr});
-    const auto put = [&](std::string_view parameter, samplers::ParameterValue value) {
-        samplers::set_parameter(spec, "grammar", parameter, std::move(value));
-    };
-    put("language", language);
-    put("text", text);
-    // A configured grammar's options are not this one's.
-    put("file", std::string());
-    put("trigger", std::string());
-    put("after", std::string("end"));
-    put("whitespace", std::string("compact"));
-    put("most_work", kMostWork);
+    const auto stage = std::ranges::find(spec, "grammar", &samplers::StageSpec::name);
+    // A configured grammar's options are not this one's: each has its default, the work that it may take, too.
+    stage->parameters = {{"language", language}, {"text", text}};
 }
 
 std::string Grammars::refusal(const std::string& language, const std::string& text) {

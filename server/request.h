@@ -94,6 +94,7 @@ struct GenerationRequest {
     std::vector<Prompt> prompts;  // each gets `n` answers
     int n = 1;
     std::optional<std::int64_t> max_tokens;  // none: to the end of the context
+    std::string max_tokens_param;            // the field that says so
     std::optional<std::uint64_t> seed;       // none: we choose
     std::uint64_t branch = 0;                // of the first answer
     std::vector<std::string> stop;

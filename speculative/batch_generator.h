@@ -49,7 +49,7 @@ struct BatchRequest {
     std::uint64_t branch = 0;
     std::vector<std::string> stop;          // stop strings
     std::vector<std::int32_t> stop_tokens;  // tokens that end the text, besides the end tokens and always
-    bool ignore_eos = false;                // end tokens are tokens like any other
+    bool ignore_eos = false;                // end tokens are tokens like any other, except under a grammar
     // With every token its log-probability and those of the likeliest `logprobs` tokens, of the model's own
     // distribution, before the chain. 0: of the token alone. Negative: none.
     std::int32_t logprobs = -1;

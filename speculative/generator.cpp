@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "samplers/grammar_stages.h"
 #include "speculative/accept.h"
 #include "speculative/failures.h"
 #include "speculative/forward_times.h"
@@ -120,7 +121,7 @@ public:
           answer_(state.answer),
           result_(state.answer.result),
           start_(state.parts.now()) {
-        if (!request.ignore_eos) ends_ = state.parts.end_tokens;
+        if (!request.ignore_eos || samplers::under_grammar(*state.parts.chain)) ends_ = state.parts.end_tokens;
     }
 
     GenerateResult run() {

@@ -84,7 +84,7 @@ struct GenerateRequest {
     // begin with. Stages are told where the answer begins.
     std::int32_t begun = 0;
     std::span<const std::string> stop;  // stop strings
-    bool ignore_eos = false;            // end tokens are tokens like any other
+    bool ignore_eos = false;            // end tokens are tokens like any other, except under a grammar
     // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
     std::span<const std::int32_t> prediction;
     const std::atomic<bool>* cancel = nullptr;  // polled between forwards

@@ -5,6 +5,7 @@
 
 #include "core/models/given_text.h"
 #include "core/text/tokenizer.h"
+#include "samplers/grammar_stages.h"
 #include "speculative/drafters/forced_drafter.h"
 #include "speculative/failures.h"
 #include "speculative/mode_name.h"
@@ -35,10 +36,12 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
         const std::int32_t vocab = parts.tokenizer != nullptr ? std::min(rows, parts.tokenizer->vocab_size()) : rows;
         logprobs_ = std::make_unique<Logprobs>(vocab, request_.logprobs);
     }
-    answer_.begin({.strings = request_.stop,
-                   .tokens = request_.ignore_eos ? std::span<const std::int32_t>{} : parts.end_tokens,
-                   .more_tokens = request_.stop_tokens},
-                  room, parts.now());
+    answer_.begin(
+        {.strings = request_.stop,
+         .tokens = request_.ignore_eos && !samplers::under_grammar(*request_.chain) ? std::span<const std::int32_t>{}
+                                                                                    : parts.end_tokens,
+         .more_tokens = request_.stop_tokens},
+        room, parts.now());
     answer_.result.prompt_tokens = prompt;
     if (!parts.make_drafter && !has_model && request_.prediction.empty() && !request_.chain->forces())
         speculation_.mode = core::SpeculationMode::off;

@@ -68,7 +68,8 @@ public:
         for (const char* option : {"--json-schema", "--grammar"}) parser.exclude("--fim", option);
         parser.option_list("--stop", stop_,
                            {.value = "TEXT", .doc = "stop before this text (repeatable)", .any_text = true});
-        parser.flag("--ignore-eos", ignore_eos_, "keep generating after an end-of-text token");
+        parser.flag("--ignore-eos", ignore_eos_,
+                    "keep generating after an end-of-text token, except under a grammar, whose text ends there");
         parser.option("--prediction", prediction_file_,
                       {.value = "FILE",
                        .doc = "draft from this text, which the answer is expected to repeat in large parts: the answer "
@@ -173,7 +174,7 @@ private:
         if (result.finish == speculative::FinishReason::length)
             unfinished = engine::unfinished_stage(engine, generator.chain().spec(), result.tokens);
         if (!unfinished.empty())
-            complain("foresay: " + unfinished_text(unfinished, result.tokens.size(), max_tokens(), "-n"));
+            complain("foresay: " + engine::unfinished_text(unfinished, result.tokens.size(), max_tokens(), "-n"));
         if (json_) {
             const core::Config& config = engine.config();
             print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated(), reasoning,

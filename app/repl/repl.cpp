@@ -457,8 +457,8 @@ void Repl::finish(const Conversation::Answer& answer) {
         whole.insert(whole.end(), result.tokens.begin(), result.tokens.end());
         const std::string stage = engine::unfinished_stage(engine_, workspace_.generator().chain().spec(), whole);
         if (!stage.empty()) {
-            note(
-                unfinished_text(stage, result.tokens.size(), engine_.config().chat_max_tokens, "/set chat.max_tokens"));
+            note(engine::unfinished_text(stage, result.tokens.size(), engine_.config().chat_max_tokens,
+                                         "/set chat.max_tokens"));
         }
     }
     const std::string closing = std::exchange(closing_, {});

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 #include "core/config/nearest.h"
+#include "core/config/preset_files.h"
 #include "core/config/toml_tree.h"
 
 namespace foresay::core {
@@ -15,38 +16,6 @@ namespace fs = std::filesystem;
 using Kind = TomlNode::Kind;
 
 namespace {
-
-struct Preset {
-    std::string_view name, text;
-};
-
-constexpr Preset kBuiltIn[] = {
-    {"code", R"(# Source code: close to what is likeliest, with some room where several ways are good.
-[sampling]
-chain = ["top_k", "top_p", "temperature"]
-[sampling.top_k]
-k = 40
-[sampling.top_p]
-p = 0.95
-[sampling.temperature]
-value = 0.2
-)"},
-    {"exact", R"(# Facts, extraction, classification: always the likeliest token.
-[sampling]
-chain = ["temperature"]
-[sampling.temperature]
-value = 0.0
-)"},
-    {"prose", R"(# Stories and letters: all good ways on, and no phrase over and over.
-[sampling]
-chain = ["dry", "top_p", "temperature"]
-[sampling.dry]
-multiplier = 0.8
-[sampling.top_p]
-p = 0.95
-[sampling.temperature]
-value = 1.0
-)"}};
 
 // The value of `sampling.KEY`; null: it is not there.
 const TomlNode* find_setting(const TomlNode& document, std::string_view key) {
@@ -73,6 +42,23 @@ bool is_name(std::string_view name) {
     });
 }
 
+// The names of all presets, each once, in order.
+std::vector<std::string> known_presets(std::span<const fs::path> folders) {
+    std::vector<std::string> known;
+    for (const PresetFile& preset : preset_files()) known.push_back(fs::path(preset.name).stem().string());
+    for (const fs::path& folder : folders) {
+        std::error_code unreadable;  // then it has none
+        for (fs::directory_iterator file(folder, unreadable), end; !unreadable && file != end;
+             file.increment(unreadable)) {
+            if (file->path().extension() == ".toml" && is_name(file->path().stem().string()))
+                known.push_back(file->path().stem().string());
+        }
+    }
+    std::ranges::sort(known);
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    return known;
+}
+
 // The preset that `node` names, as a layer.
 ConfigLayer find_preset(const ConfigLayer& layer, const TomlNode& node, std::span<const fs::path> folders) {
     const std::string& name = node.text;
@@ -88,14 +74,18 @@ ConfigLayer find_preset(const ConfigLayer& layer, const TomlNode& node, std::spa
             refuse(layer, node.line, node.column, std::string("'sampling.preset': ") + problem.what());
         }
     }
-    std::vector<std::string> known;
-    for (const Preset& preset : kBuiltIn) {
-        if (preset.name == name)
+    for (const PresetFile& preset : preset_files()) {
+        if (preset.name == name + ".toml")
             return {std::string(kPresetPlace) + "'" + name + "'", std::string(preset.text), {}, false};
-        known.emplace_back(preset.name);
     }
-    const std::string own = folders.empty() ? "" : ", and no file " + (folders.front() / (name + ".toml")).string();
-    refuse(layer, node.line, node.column, "there is no preset '" + name + "'" + own + suggestion(name, known));
+    const std::vector<std::string> known = known_presets(folders);
+    std::string names;
+    for (const std::string& one : known) names += (names.empty() ? "" : one == known.back() ? " and " : ", ") + one;
+    const std::string own = folders.empty() ? "" : ", and files of your own go to " + folders.front().string();
+    const std::string near = nearest(name, known);
+    refuse(layer, node.line, node.column,
+           "'sampling.preset' is '" + name + "', but the presets are " + names + own +
+               (near.empty() ? "" : "; did you mean '" + near + "'?"));
 }
 
 // Its document, which may set samplers only.

@@ -1,8 +1,8 @@
 // core/config/presets.h: named settings of the samplers. A layer that states `sampling.preset = "NAME"` has the preset
 // right below it: what the layer states itself goes before the preset, and the preset before all lower layers.
 //
-// The presets `code`, `exact` and `prose` are built in. One's own are files NAME.toml in the folder presets/ beside the
-// user's config.toml, and may have the name of a built-in one.
+// The presets of configs/presets (`code`, `exact`, `prose`) are built in. One's own are files NAME.toml in the folder
+// presets/ beside the user's config.toml, and may have the name of a built-in one.
 //
 // Errors:   ConfigError with file, line and column: a preset that does not exist, one whose file is not TOML, or one
 //           that sets something else than samplers.

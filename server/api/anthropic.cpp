@@ -355,11 +355,11 @@ protected:
     }
     void close_choice(std::size_t, std::string& out) override { stop_block(out); }
     void close(std::string& out) override {
-        event(
-            "message_delta",
+        Json end =
             Json::object({{"delta", Json::object({{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}})},
-                          {"usage", usage(true)}}),
-            out);
+                          {"usage", usage(true)}});
+        tell_unfinished(choices_.front(), end);
+        event("message_delta", std::move(end), out);
         event("message_stop", Json::object(), out);
     }
 
@@ -372,7 +372,9 @@ protected:
         for (std::size_t i = 0; i < (one_call_ ? std::min<std::size_t>(choice.calls.size(), 1) : choice.calls.size());
              ++i)
             content.push(tool_block(choice.calls[i], i, true));
-        return message(std::move(content), stop_reason(), stop_sequence(), true);
+        Json told = message(std::move(content), stop_reason(), stop_sequence(), true);
+        tell_unfinished(choice, told);
+        return told;
     }
 
 public:
@@ -398,6 +400,7 @@ void messages(Call& call) {
     GenerationRequest wanted;
     read_samplers(messages_shape(), body, "", call.model, wanted);
     wanted.max_tokens = static_cast<std::int64_t>(body["max_tokens"].number());
+    wanted.max_tokens_param = "max_tokens";
     for (std::string& stop : read_stops(body["stop_sequences"])) wanted.stop.push_back(std::move(stop));
     read_format(body["output_config"]["format"], "output_config.format", wanted);
     wanted.prompts.push_back(prompt_of(body));

@@ -221,6 +221,7 @@ protected:
                                   {"timings", timings_of(choice)},
                                   {"system_fingerprint", facts_.fingerprint}});
         if (options_.probabilities && with_text) json.set("completion_probabilities", probabilities(choice.notes));
+        tell_unfinished(choice, json);
         return json;
     }
     void piece(std::size_t index, const OutputEvent& event, std::span<const TokenNote> notes,
@@ -257,7 +258,9 @@ void read_generation(const Call& call, GenerationRequest& out, TextWriter::Optio
     read_samplers(generation_shape(), body, "", call.model, out);
     if (out.seed && static_cast<std::int64_t>(*out.seed) == -1) out.seed.reset();
     for (const char* name : {"max_tokens", "n_predict"}) {
-        if (body.has(name) && body[name].number() >= 0) out.max_tokens = static_cast<std::int64_t>(body[name].number());
+        if (!body.has(name) || body[name].number() < 0) continue;
+        out.max_tokens = static_cast<std::int64_t>(body[name].number());
+        out.max_tokens_param = name;
     }
     if (body.has("cache_prompt")) out.reuse = body["cache_prompt"].boolean();
     if (body.has("n_probs") && body["n_probs"].number() > 0) {

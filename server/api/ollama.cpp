@@ -162,6 +162,7 @@ protected:
         json.set("prompt_eval_duration", ns(end.prompt_ms));
         json.set("eval_count", choice.tokens);
         json.set("eval_duration", ns(end.generation_ms));
+        tell_unfinished(choice, json);
         return json;
     }
     Json call_of(const ToolCall& call) const {
@@ -220,8 +221,10 @@ void read_options(const Call& call, GenerationRequest& out) {
     if (!options.is_object()) return;
     read_samplers(options_shape(), options, "options.", call.model, out);
     if (out.seed && static_cast<std::int64_t>(*out.seed) == -1) out.seed.reset();
-    if (options.has("num_predict") && options["num_predict"].number() >= 0)
+    if (options.has("num_predict") && options["num_predict"].number() >= 0) {
         out.max_tokens = static_cast<std::int64_t>(options["num_predict"].number());
+        out.max_tokens_param = "options.num_predict";
+    }
     if (options.has("num_ctx") && options["num_ctx"].number() > call.model.context_length())
         throw wrong_value("options.num_ctx",
                           "'options.num_ctx' is " + options["num_ctx"].dump() + ", but the server's context holds " +

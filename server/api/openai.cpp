@@ -22,7 +22,9 @@ void read_common(const Json& body, const Shape& shape, const ServedModel& model,
     read_samplers(shape, body, "", model, out);
     if (body.has("n")) out.n = static_cast<int>(body["n"].number());
     for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"}) {
-        if (body.has(name) && body[name].number() >= 0) out.max_tokens = static_cast<std::int64_t>(body[name].number());
+        if (!body.has(name) || body[name].number() < 0) continue;
+        out.max_tokens = static_cast<std::int64_t>(body[name].number());
+        out.max_tokens_param = name;
     }
     if (body.has("cache_prompt")) out.reuse = body["cache_prompt"].boolean();
 }

@@ -212,7 +212,9 @@ protected:
         append_chunk(std::move(choice), out);
     }
     void close_choice(std::size_t index, std::string& out) override {
-        append_chunk(delta(index, Json::object(), finish_name(choices_[index].finish)), out);
+        Json choice = delta(index, Json::object(), finish_name(choices_[index].finish));
+        tell_unfinished(choices_[index], choice);
+        append_chunk(std::move(choice), out);
     }
     Json whole_choice(std::size_t index) override {
         const Choice& choice = choices_[index];
@@ -238,6 +240,7 @@ protected:
                           {"logprobs", options_.logprobs ? chat_logprobs(*facts_.tokenizer, choice.notes) : Json()},
                           {"finish_reason", finish_name(choice.finish)}});
         explain(json, choice.notes);
+        tell_unfinished(choice, json);
         return json;
     }
 };
@@ -273,13 +276,16 @@ protected:
         append_chunk(std::move(choice), out);
     }
     void close_choice(std::size_t index, std::string& out) override {
-        append_chunk(choice_of(index, "", finish_name(choices_[index].finish)), out);
+        Json choice = choice_of(index, "", finish_name(choices_[index].finish));
+        tell_unfinished(choices_[index], choice);
+        append_chunk(std::move(choice), out);
     }
     Json whole_choice(std::size_t index) override {
         const Choice& choice = choices_[index];
         Json json = choice_of(index, (echo_ ? prompt_of(index) : "") + choice.content, finish_name(choice.finish));
         if (options_.logprobs) json.set("logprobs", old_logprobs(*facts_.tokenizer, choice.notes));
         explain(json, choice.notes);
+        tell_unfinished(choice, json);
         return json;
     }
 

@@ -39,10 +39,23 @@ public:
                    (route.body != nullptr ? link(*route.body) : "") + " |\n";
         }
         for (const auto& [shape, title] : shapes_) out += section(*shape, title);
-        return out;
+        return out.append(kAnswers);
     }
 
 private:
+    static constexpr std::string_view kAnswers =
+        "\n## foresay in answers\n\n"
+        "| member | in | is |\n|---|---|---|\n"
+        "| `unfinished` | a choice of OpenAI's chat and completions, a response, a message of Anthropic's (of a "
+        "stream, "
+        "`message_delta`), the last line of Ollama's answers, the last event of llama.cpp's | Why the text ends before "
+        "its grammar does, a sentence; absent where it does not. |\n"
+        "| `tokens` | a choice of OpenAI's chat and completions, with `explain` | The tokens of the piece: `token`, "
+        "`text`, and in `source` who drafted it. |\n"
+        "| `speculation`, `queue_ms` | the whole answer of OpenAI's chat and completions | What speculation did, and "
+        "how "
+        "long the request waited. |\n";
+
     // Shapes in the order in which they are met; those of one name are told apart by the path.
     void find(const Shape& shape, const std::string& path) {
         for (const auto& [known, title] : shapes_) {

@@ -268,6 +268,7 @@ protected:
         if (cut) json.set("incomplete_details", Json::object({{"reason", "max_output_tokens"}}));
         json.set("usage", usage());
         json.set("timings", timings_of(choice));
+        tell_unfinished(choice, json);
         return json;
     }
 
@@ -436,8 +437,10 @@ void responses(Call& call) {
     GenerationRequest wanted;
     read_format(body["text"]["format"], "text.format", wanted);
     read_samplers(responses_shape(), body, "", call.model, wanted);
-    if (body.has("max_output_tokens"))
+    if (body.has("max_output_tokens")) {
         wanted.max_tokens = static_cast<std::int64_t>(body["max_output_tokens"].number());
+        wanted.max_tokens_param = "max_output_tokens";
+    }
     wanted.prompts.push_back(prompt_of(call));
     ResponsesWriter::Keeping keeping;
     if (body["store"].is_true() && call.stored != nullptr && call.stored->keeps()) {

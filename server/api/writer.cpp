@@ -59,6 +59,7 @@ void AnswerWriter::end_choice(std::size_t index, const Choice& end) {
     choice.cut_by_time = end.cut_by_time;
     choice.cut_by_deadline = end.cut_by_deadline;
     choice.stop_string = end.stop_string;
+    choice.unfinished = end.unfinished;
     choice.tokens = end.tokens;
     choice.reasoning_tokens = end.reasoning_tokens;
     choice.prompt_tokens = end.prompt_tokens;
@@ -153,6 +154,13 @@ Json timings_of(const Choice& choice) {
     timings.set("queue_ms", end.queue_ms);
     if (choice.cut_by_time) timings.set("truncated_by", choice.cut_by_deadline ? "deadline" : "time");
     return timings;
+}
+
+void tell_unfinished(const Choice& choice, Json& json) {
+    if (choice.unfinished.empty()) return;
+    Json own = json["foresay"].is_object() ? json["foresay"] : Json::object();
+    own.set("unfinished", choice.unfinished);
+    json.set("foresay", std::move(own));
 }
 
 std::string call_id(const AnswerFacts& facts, const ToolCall& call, std::size_t choice, std::size_t index,

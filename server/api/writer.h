@@ -51,6 +51,7 @@ struct Choice {
     bool cut_by_time = false;        // also where it is the deadline
     bool cut_by_deadline = false;
     std::string stop_string;
+    std::string unfinished;  // why the text ends before its grammar does; empty: it does not
     std::int64_t tokens = 0, reasoning_tokens = 0, prompt_tokens = 0;
     std::vector<TokenNote> notes;  // of all tokens
     BackendEnd end;
@@ -113,6 +114,8 @@ void append_named_event(std::string_view name, const Json& json, std::string& ou
 std::string_view finish_name(Finish finish);  // "stop", "length", "tool_calls"
 // llama.cpp's times and counts of an answer, with ours.
 Json timings_of(const Choice& choice);
+// Adds `unfinished` to the member "foresay" of an answer, where it is not empty.
+void tell_unfinished(const Choice& choice, Json& json);
 // The id of a call: the model's own, or one made of the answer's id.
 std::string call_id(const AnswerFacts& facts, const ToolCall& call, std::size_t choice, std::size_t index,
                     std::string_view prefix = "call_");

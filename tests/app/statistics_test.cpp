@@ -85,14 +85,5 @@ TEST(StatisticsLine, KeepsWhyTheTextEndsLongest) {
     EXPECT_THAT(line(answer, 1), HasSubstr("cancelled"));
 }
 
-TEST(Unfinished, NamesWhatCameFirst) {
-    EXPECT_EQ(unfinished_text("", 256, 256, "-n"), "") << "no grammar, or one whose text may end here";
-    EXPECT_EQ(unfinished_text("form", 256, 256, "-n"),
-              "the answer ends before the grammar of sampler 'form' does: it has the 256 tokens that it may have; -n "
-              "allows more");
-    for (const std::int64_t limit : {0, 300})
-        EXPECT_THAT(unfinished_text("form", 256, limit, "-n"), HasSubstr("the context is full"));
-}
-
 }  // namespace
 }  // namespace foresay::app

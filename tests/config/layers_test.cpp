@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/config/diagnostic.h"
+#include "core/config/preset_files.h"
 #include "core/config/presets.h"
 
 namespace foresay::core {
@@ -17,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 namespace fs = std::filesystem;
@@ -154,6 +156,8 @@ TEST(StandardFiles, FollowTheXdgConvention) {
     set = {{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/c"}, {"XDG_CONFIG_DIRS", "/first:relative::/second"}};
     EXPECT_THAT(standard_config_files(variables),
                 ElementsAre("/second/foresay/config.toml", "/first/foresay/config.toml", "/c/foresay/config.toml"));
+    EXPECT_THAT(preset_folders(variables),
+                ElementsAre("/c/foresay/presets", "/first/foresay/presets", "/second/foresay/presets"));
     set = {{"HOME", "/h"}, {"XDG_CONFIG_HOME", "relative"}, {"XDG_CONFIG_DIRS", ""}};
     EXPECT_THAT(standard_config_files(variables),
                 ElementsAre("/etc/xdg/foresay/config.toml", "/h/.config/foresay/config.toml"));
@@ -206,6 +210,21 @@ TEST_F(LayersTest, PresetsLieBelowTheLayerThatNamesThem) {
               (folder_ / "code.toml").string());
 }
 
+// The program has the files of configs/presets in it, byte for byte.
+TEST_F(LayersTest, TheFilesOfTheFolderAreBuiltIn) {
+    std::size_t files = 0;
+    for (const auto& file : fs::directory_iterator(FORESAY_SOURCE_DIR "/configs/presets")) {
+        const std::string name = file.path().stem().string();
+        const ConfigLayer layer{"x", "sampling.preset = \"" + name + "\"", {}, false};
+        const std::vector<ConfigLayer> all = with_presets({layer}, {}, {});
+        EXPECT_EQ(all[0].place, "preset '" + name + "'");
+        EXPECT_EQ(all[0].text, read_config_file(file.path()).text);
+        ++files;
+    }
+    EXPECT_EQ(files, preset_files().size());
+    EXPECT_EQ(files, 3u);
+}
+
 TEST_F(LayersTest, PresetsThatCannotBe) {
     const std::vector<fs::path> folders = {folder_};
     const auto refused = [&](const std::string& text) -> std::string {
@@ -217,7 +236,15 @@ TEST_F(LayersTest, PresetsThatCannotBe) {
         return {};
     };
     EXPECT_THAT(refused("[sampling]\npreset = \"cod\""),
-                AllOf(HasSubstr("f.toml:2:10: there is no preset 'cod'"), HasSubstr("did you mean 'code'?")));
+                HasSubstr("f.toml:2:10: 'sampling.preset' is 'cod', but the presets are code, exact and prose, and "
+                          "files of your own go to " +
+                          folder_.string() + "; did you mean 'code'?"));
+    write("mine.toml", "");
+    write("code.toml", "");
+    write("no name.toml", "");
+    EXPECT_THAT(refused("sampling.preset = \"min\""),
+                AllOf(HasSubstr("the presets are code, exact, mine and prose, "), HasSubstr("did you mean 'mine'?")));
+    EXPECT_THAT(refused("sampling.preset = \"nonesuch\""), Not(HasSubstr("did you mean")));
     EXPECT_THAT(refused("sampling.preset = \"../code\""), HasSubstr("must be a name of letters"));
     write("models.toml", "target.model = \"x.gguf\"");
     EXPECT_THAT(refused("sampling.preset = \"models\""), HasSubstr("'target' belongs in a configuration file"));

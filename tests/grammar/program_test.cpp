@@ -89,6 +89,17 @@ TEST(GrammarProgram, AnAnswerThatEndsWithinTheGrammarIsSaid) {
     EXPECT_EQ(talk.error.find("ends before"), talk.error.rfind("ends before")) << "once: " << talk.error;
 }
 
+// After it nothing may come, so the text ends there, also where end tokens are tokens like any other.
+TEST(GrammarProgram, TheEndOfAGrammarEndsTheTextWhateverEndTokensAre) {
+    const std::string file = write_scratch("end.gbnf", "root ::= \"yes\" | \"no\"\n");
+    for (const char* speculation : {"off", "4"}) {
+        const Outcome outcome =
+            complete_under("--grammar", file, {"--ignore-eos", "--json", "--speculation", speculation});
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        EXPECT_EQ(json::parse(outcome.out).at("finish_reason"), "stop") << outcome.out;
+    }
+}
+
 // A path is relative to the file that states it, also where another one extends that, whatever lies there by that name.
 TEST(GrammarProgram, AConfigurationNamesAFile) {
     for (const char* folder : {"base", "own"}) std::filesystem::create_directories(scratch() / folder);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "server/json.h"
+#include "tests/server/direct.h"
 #include "tests/server/served.h"
 
 namespace foresay::testing {
@@ -13,6 +16,7 @@ using server::Json;
 using server::parse_json;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kSchema = R"({"type":"object","properties":{"ok":{"type":"boolean"},"size":{"enum":[1,2,3]}},)"
                                 R"("required":["ok","size"],"additionalProperties":false})";
@@ -82,6 +86,164 @@ TEST(AnswersUnderAGrammar, AreTheSameHoweverTheyAreMade) {
         EXPECT_EQ(text.substr(0, 1), "{");
         EXPECT_EQ(text_of_answer(plain.body, i), text);
         EXPECT_EQ(text_of_stream(stream.body, i), text);
+    }
+}
+
+// The requests that a grammar of llama.cpp's notation cuts short: each protocol's path, the body, and the field that
+// limits the tokens.
+struct Limited {
+    const char *path, *before, *after, *field;
+    std::string body(const std::string& grammar, const std::string& tokens, bool stream) const {
+        return std::string(before) + R"("grammar":")" + grammar + R"(",)" + tokens + after +
+               (stream ? R"(,"stream":true})" : R"(,"stream":false})");
+    }
+};
+
+std::vector<Limited> limited() {
+    static const std::string chat = "{" + kMessages + ",", ollama = "{" + kMessages + ",\"options\":{";
+    return {{"/v1/chat/completions", chat.c_str(), "", "max_completion_tokens"},
+            {"/v1/completions", R"({"prompt":"x = 1",)", "", "max_tokens"},
+            {"/v1/responses", R"({"input":"x = 1",)", "", "max_output_tokens"},
+            {"/v1/messages", chat.c_str(), "", "max_tokens"},
+            {"/api/chat", ollama.c_str(), "}", "num_predict"},
+            {"/api/generate", R"({"prompt":"x = 1","options":{)", "}", "num_predict"},
+            {"/completion", R"({"prompt":"x = 1",)", "", "n_predict"}};
+}
+
+// The last part of an answer that has a reason for its end, and that reason.
+struct Ending {
+    std::string reason;
+    Json part;
+};
+
+Ending ending_of(const Json& part) {
+    for (const Json& choice : part["choices"].is_list() ? part["choices"].items() : Json::List{})
+        if (choice.has("finish_reason")) return {choice.text("finish_reason"), choice};
+    if (part.has("done_reason")) return {part.text("done_reason"), part};
+    if (part.has("stop_type")) return {part.text("stop_type"), part};
+    if (part.has("stop_reason")) return {part.text("stop_reason"), part};
+    if (part["delta"].has("stop_reason")) return {part["delta"].text("stop_reason"), part};
+    const Json& response = part["response"].is_object() ? part["response"] : part;
+    if (response.has("incomplete_details")) return {response["incomplete_details"].text("reason"), response};
+    if (response.text("status") == "completed" && response.has("output")) return {"completed", response};
+    return {};
+}
+
+Ending ending_of_body(const std::string& body, bool stream) {
+    if (!stream) return ending_of(parse_json(body));
+    Ending last;
+    std::vector<std::string> parts = data_of(body);
+    if (parts.empty()) {  // lines
+        std::istringstream lines(body);
+        for (std::string line; std::getline(lines, line);) parts.push_back(line);
+    }
+    for (const std::string& part : parts) {
+        if (part == "[DONE]") continue;
+        if (Ending one = ending_of(parse_json(part)); !one.reason.empty()) last = std::move(one);
+    }
+    return last;
+}
+
+TEST(AnswersUnderAGrammar, ThatAreCutSaySoInEachProtocol) {
+    Served served;
+    Client client = served.client();
+    for (const Limited& one : limited()) {
+        const std::string field = one.field;
+        for (const bool stream : {false, true}) {
+            const std::string what = one.path + std::string(stream ? ", streamed" : "");
+            const Reply cut = client.post(
+                one.path, one.body(R"(root ::= [a-z]{400} \"!\")", "\"" + field + R"(":3,"temperature":0)", stream));
+            ASSERT_EQ(cut.status, 200) << what << ": " << cut.body;
+            const Ending ending = ending_of_body(cut.body, stream);
+            EXPECT_THAT(ending.reason, AnyOf("length", "max_tokens", "limit", "max_output_tokens")) << what;
+            EXPECT_EQ(ending.part["foresay"].text("unfinished"),
+                      "the answer ends before the grammar of sampler 'grammar' does: it has the 3 tokens that it may "
+                      "have; " +
+                          std::string(field == "num_predict" ? "options." : "") + field + " allows more")
+                << what << ": " << cut.body;
+            const Reply whole =
+                client.post(one.path, one.body(R"(root ::= \"a\" | \"b\")", "\"" + field + "\":8", stream));
+            EXPECT_THAT(ending_of_body(whole.body, stream).reason, AnyOf("stop", "end_turn", "eos", "completed"))
+                << what;
+            EXPECT_THAT(whole.body, Not(HasSubstr("unfinished"))) << what;
+        }
+    }
+}
+
+TEST(AnswersUnderAGrammar, ThatAreCutSayWhatCutThem) {
+    Served served;
+    Client client = served.client();
+    const auto choices = [&](const std::string& body) {
+        const Reply reply = client.post("/v1/chat/completions", "{" + kMessages + "," + body + "}");
+        EXPECT_EQ(reply.status, 200) << reply.body;
+        return parse_json(reply.body)["choices"];
+    };
+    // Each of several answers, and calls that are not made.
+    const Json calls = choices(R"("max_tokens":4,"n":2,"foresay":{"explain":true},"tool_choice":"required",)"
+                               R"("tools":[{"type":"function","function":{"name":"set"}}])");
+    ASSERT_EQ(calls.items().size(), 2u);
+    for (const Json& choice : calls.items()) {
+        EXPECT_EQ(choice.text("finish_reason"), "length");
+        EXPECT_THAT(choice["foresay"].text("unfinished"), HasSubstr("it has the 4 tokens")) << choice.dump();
+        EXPECT_EQ(choice["foresay"]["tokens"].items().size(), 4u);
+    }
+    // The end of the context, and a limit at which the text may end.
+    std::string lines;
+    for (int i = 0; i < 98; ++i) lines += "x = 1\\n";
+    const std::string prompt = "{\"prompt\":\"" + lines + R"(","temperature":0,"grammar":)";
+    const Json full = parse_json(client.post("/completion", prompt + R"("root ::= [a-z]{400} \"!\""})").body);
+    EXPECT_EQ(full["foresay"].text("unfinished"),
+              "the answer ends before the grammar of sampler 'grammar' does: the context is full; target.context makes "
+              "it longer")
+        << full.dump();
+    const Json may_end = parse_json(client.post("/completion", prompt + R"("root ::= [a-z]*","n_predict":1})").body);
+    EXPECT_EQ(may_end.text("stop_type"), "limit");
+    EXPECT_FALSE(may_end.has("foresay")) << may_end.dump();
+    // A deadline.
+    Direct direct;
+    direct.backend().tokens = direct.model().tokenizer().encode("abc", {.add_special = false});
+    direct.backend().finish = server::BackendEnd::Finish::deadline;
+    const std::string late = R"({"prompt":"x","foresay":{"deadline_ms":600000},"grammar":"root ::= [a-z]{400}"})";
+    const Json timed = parse_json(direct.post("/completion", late).body);
+    EXPECT_EQ(timed.text("content"), "abc") << timed.dump();
+    EXPECT_THAT(timed["foresay"].text("unfinished"),
+                HasSubstr("it has taken the time that it may take; foresay.deadline_ms allows more"));
+    // A prompt alone, a text without a grammar, and one that a stop string ends.
+    const std::string tail = R"("root ::= [a-z]{400}",)";
+    for (const std::string& body : {prompt + tail + R"("n_predict":0})", prompt + R"("","n_predict":2})",
+                                    prompt + R"("root ::= \"stop\" [a-z]{400}","stop":["stop"]})"}) {
+        const Reply reply = client.post("/completion", body);
+        EXPECT_EQ(reply.status, 200) << reply.body;
+        EXPECT_THAT(reply.body, Not(HasSubstr("unfinished")));
+    }
+}
+
+// After the text of a grammar nothing may come but its end, so it ends there, whatever end tokens are.
+TEST(AnswersUnderAGrammar, EndWhereEndTokensDoNot) {
+    for (const std::size_t parallel : {1u, 4u}) {
+        server::ServingOptions options;
+        options.parallel = parallel;
+        Served served(std::move(options));
+        Client client = served.client();
+        for (const bool stream : {false, true}) {
+            for (const Limited& one : limited()) {
+                const Reply reply = client.post(
+                    one.path,
+                    one.body(R"(root ::= \"yes\" | \"no\")",
+                             "\"" + std::string(one.field) + R"(":20,"ignore_eos":true,"temperature":1)", stream));
+                EXPECT_EQ(reply.status, 200) << reply.body;
+                EXPECT_THAT(ending_of_body(reply.body, stream).reason, AnyOf("stop", "end_turn", "eos", "completed"))
+                    << one.path << ": " << reply.body;
+            }
+        }
+        const std::string body = R"({"prompt":"x = 1","ignore_eos":true,"n_predict":20,"grammar":"root ::= )";
+        const Json whole = parse_json(client.post("/completion", body + R"(\"yes\" | \"no\""})").body);
+        EXPECT_THAT(whole.text("content"), AnyOf("yes", "no"));
+        // Without a grammar they are tokens like any other.
+        const Json free = parse_json(
+            client.post("/completion", R"({"prompt":"x = 1","ignore_eos":true,"n_predict":20,"grammar":""})").body);
+        EXPECT_EQ(free.text("stop_type"), "limit");
+        EXPECT_EQ(free["tokens_predicted"].integer(), 20);
     }
 }
 
