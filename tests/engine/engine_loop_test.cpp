@@ -11,12 +11,14 @@
 
 #include "base/error.h"
 #include "tests/app/program.h"
+#include "tests/speculative/schedule_replay.h"
 
 namespace foresay::engine {
 namespace {
 
 using speculative::FinishReason;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 core::Config config() {
     const std::string text = "target.model = \"" + testing::source("models/python-coder/target-q4_k_m.gguf") +
@@ -174,6 +176,40 @@ TEST(EngineLoop, EveryRequestEndsWhenItStops) {
     EXPECT_THROW(loop.add(request(0, 0, 8), answers[0]), Error);
 }
 
+// What comes from other threads stands in the record in the order in which it took effect.
+TEST(EngineLoop, WhatItsSchedulerDecidesIsDecidedAgainFromARecord) {
+    test::ScheduleRecord record;
+    std::vector<std::shared_ptr<Answer>> answers(9);
+    for (auto& answer : answers) answer = std::make_shared<Answer>();
+    {
+        EngineLoop loop(engine(), {.sequences = 2, .schedule_log = record.writer()});
+        std::vector<std::thread> callers;
+        for (std::size_t caller = 0; caller < 3; ++caller) {
+            callers.emplace_back([&, caller] {
+                for (std::size_t i = 0; i < 3; ++i) {
+                    BatchRequest one = request(caller, i, 16);
+                    one.priority = static_cast<std::int32_t>(i % 2);
+                    one.queue = std::to_string(caller);
+                    if (i == 1) one.deadline = speculative::steady_now() + 5.0;
+                    const auto& answer = answers[3 * caller + i];
+                    const Ticket ticket = loop.add(std::move(one), answer);
+                    if (i != 2) continue;
+                    loop.pause(ticket);
+                    loop.resume(ticket);
+                    if (caller == 2) loop.cancel(ticket);
+                }
+            });
+        }
+        for (std::thread& caller : callers) caller.join();
+        for (const auto& answer : answers) answer->wait();
+    }
+    const test::Replay replay = test::replay_schedule(record.text());
+    EXPECT_THAT(replay.differences, IsEmpty());
+    EXPECT_EQ(replay.most, 2u);
+    EXPECT_EQ(replay.requests.size(), 10u) << "the first ticket is 1";
+    EXPECT_GT(replay.admissions, 0);
+}
+
 TEST(EngineLoop, TakesAChainOfTheRequest) {
     samplers::ChainSpec spec = engine().chain_spec();
     samplers::set_parameter(spec, "temperature", "value", 0.0);
@@ -193,6 +229,7 @@ TEST(EngineLoop, TakesAChainOfTheRequest) {
 // What one program has evaluated, the next one finds on the disk.
 TEST(EngineLoop, PagesOutlastTheProgramOnDisk) {
     const std::filesystem::path folder = testing::scratch() / "pages of texts";
+    std::filesystem::remove_all(folder);  // of a run before, with --gtest_repeat
     const Engine keeping = [&] {
         const std::string text = "target.model = \"" + testing::source("models/python-coder/target-q4_k_m.gguf") +
                                  "\"\ndraft.model = \"" + testing::source("models/python-coder/draft-q8_0.gguf") +
