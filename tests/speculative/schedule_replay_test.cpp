@@ -169,6 +169,7 @@ std::string record_long_prompts() {
     options.prefill_rows = 64;
     speculative::BatchParts parts = batch_parts(options);
     parts.prefill_rows_beside = 24;
+    parts.now = speculative::steady_now;
     ScheduleRecord record;
     parts.schedule_log = record.writer();
     BatchGenerator batch(std::move(parts));
@@ -185,6 +186,7 @@ std::string record_long_prompts() {
 // One queue brings thirty requests at once, another one has a request every now and then.
 std::string record_two_queues() {
     speculative::BatchParts parts = batch_parts(for_sequences(2));
+    parts.now = speculative::steady_now;
     ScheduleRecord record;
     parts.schedule_log = record.writer();
     BatchGenerator batch(std::move(parts));
