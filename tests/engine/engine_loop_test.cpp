@@ -148,11 +148,11 @@ TEST(EngineLoop, ADeadlineComesWhileAllArePaused) {
     const auto late = std::make_shared<Answer>();
     first->hold_at(1);
     const Ticket paused = loop.add(request(0, 1, 24), first);
+    first->wait_for_tokens(1);  // it has the place
     loop.pause(paused);
     BatchRequest hurried = request(1, 1, 24);
     hurried.deadline = speculative::steady_now() + 20.0;
     loop.add(std::move(hurried), late);
-    first->wait_for_tokens(1);  // it has the place
     first->release();
     EXPECT_EQ(late->wait(), "");
     EXPECT_EQ(late->finish(), FinishReason::deadline);

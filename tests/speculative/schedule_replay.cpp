@@ -174,7 +174,7 @@ private:
         return {text.priority, text.passed_over, served_.at(text.queue)};
     }
 
-    // 0: nobody is.
+    // 0: there is none.
     std::uint64_t next() const {
         std::vector<speculative::WaitingRequest> requests;
         std::vector<std::uint64_t> tickets;
@@ -206,7 +206,7 @@ private:
         for (Text& other : waiting_) other.passed_over += speculative::height(waits(other)) < reached ? 1 : 0;
     }
 
-    // Nobody else is admitted in this step.
+    // No other one is admitted in this step.
     void admission_is_over() {
         due_are_ended();
         if (!stopped_ && !planned_) expect(next(), 0, "the next one is");
@@ -216,7 +216,7 @@ private:
     void preempt(std::uint64_t ticket) {
         admission_is_over();
         if (running_.empty()) {
-            differ("nobody runs");
+            differ("nothing runs");
             return;
         }
         ++result_.preemptions;

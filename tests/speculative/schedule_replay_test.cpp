@@ -278,7 +278,7 @@ TEST(RecordedLoads, WhoDecodesWaitsForOneShortForwardOfPrompts) {
     }
 }
 
-// Who asks rarely does not wait behind all requests of who asks much.
+// Who asks rarely has a turn before all requests of who asks much are done.
 TEST(RecordedLoads, NoQueueStarves) {
     const Replay replay = recorded("two_queues", record_two_queues);
     int few = 0;

@@ -121,7 +121,7 @@ TEST(Scheduler, APausedOneGivesItsPagesUpElseTheNewestOfTheLowestPriority) {
 TEST(Scheduler, LearnsWhatForwardsTakeBesideTheOtherKindAndCountsTurns) {
     const std::vector<SequenceLoad> both = {{.decode_rows = 1}, {.prefill_rows = 9}}, one = {{.decode_rows = 1}};
     Turns turns;
-    EXPECT_EQ(turns.decoded, kLongestDecodeTurn) << "the first prompt waits for nobody";
+    EXPECT_EQ(turns.decoded, kLongestDecodeTurn) << "the first prompt waits for no other";
     turns.note(RowClass::prefill, both, 20.0);
     EXPECT_EQ(turns.decoded, 0);
     turns.note(RowClass::decode, one, 5.0);
