@@ -129,6 +129,7 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     parts.prefill_rows_beside = options.prefill_rows_beside > 0 ? options.prefill_rows_beside
                                 : ops().asynchronous()          ? kDeviceRowsBeside
                                                                 : kHostRowsBeside;
+    parts.schedule_log = options.schedule_log;
     if (options.speculate) parts.speculation = speculation();
     parts.make_drafter = state_->lookup();
     if (drafts) {

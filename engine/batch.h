@@ -21,6 +21,7 @@ struct BatchOptions {
     // Rows of prompts in a forward between two of decode rows. Fewer: shorter gaps between tokens; more: earlier first
     // tokens. 0: as suits the backend.
     std::int32_t prefill_rows_beside = 0;
+    speculative::ScheduleWriter schedule_log;  // gets what the scheduler is told and decides; none: nothing does
 };
 
 // The contexts for which a cache of so many sequences has pages, where there is memory: see cache_tokens.

@@ -21,6 +21,8 @@ constexpr std::int32_t kWorthWaiting = 32;
 constexpr std::int32_t kPlainRounds = 2;
 constexpr std::int32_t kForwardsAhead = 8;
 
+std::uint64_t ticket_number(const Sequence& sequence) { return static_cast<std::uint64_t>(sequence.ticket()); }
+
 }  // namespace
 
 double BatchGenerator::State::next_deadline() const {
@@ -33,27 +35,33 @@ double BatchGenerator::State::next_deadline() const {
     return first;
 }
 
+void BatchGenerator::State::end_before_forward(Sequence& sequence, FinishReason finish) {
+    log.line("end", ticket_number(sequence), name(finish));
+    sequence.end(finish);
+}
+
 // And those whose deadline has come. Sinks may add sequences while these loops run, so they go by index.
 void BatchGenerator::State::end_cancelled() {
     // The clock is asked only where it matters.
     const double now = std::isfinite(next_deadline()) ? parts.now() : 0.0;
+    log.line("step", now);
     const auto late = [now](const Sequence& sequence) {
         return sequence.deadline() > 0.0 && sequence.deadline() <= now;
     };
     for (std::size_t i = 0; i < running.size(); ++i) {
         if (running[i]->cancelled) {
-            running[i]->end(FinishReason::cancelled);
+            end_before_forward(*running[i], FinishReason::cancelled);
         } else if (late(*running[i])) {
-            running[i]->end(FinishReason::deadline);
+            end_before_forward(*running[i], FinishReason::deadline);
         }
     }
     for (std::size_t i = 0; i < waiting.size(); ++i) {
         if (waiting[i]->cancelled) {
-            waiting[i]->end(FinishReason::cancelled);
+            end_before_forward(*waiting[i], FinishReason::cancelled);
         } else if (late(*waiting[i])) {
-            waiting[i]->end(FinishReason::deadline);
+            end_before_forward(*waiting[i], FinishReason::deadline);
         } else if (waiting[i]->room() == 0) {  // the prompt fills the context
-            waiting[i]->end(FinishReason::length);
+            end_before_forward(*waiting[i], FinishReason::length);
         }
     }
     remove_ended();
@@ -72,6 +80,12 @@ bool BatchGenerator::State::waits_for_another(const Sequence& sequence) const {
     return promised >= held + kWorthWaiting;
 }
 
+WaitingRequest BatchGenerator::State::waits(const Sequence& sequence) const {
+    return {.priority = sequence.priority(),
+            .passed_over = sequence.passed_over,
+            .served = served.find(sequence.queue())->second};
+}
+
 // The index of the waiting sequence that is admitted next; waiting.size() when all wait for another.
 std::size_t BatchGenerator::State::next() {
     candidates.clear();
@@ -79,9 +93,7 @@ std::size_t BatchGenerator::State::next() {
     for (std::size_t i = 0; i < waiting.size(); ++i) {
         const Sequence& sequence = *waiting[i];
         if (sequence.waits_for_another) continue;
-        candidates.push_back({.priority = sequence.priority(),
-                              .passed_over = sequence.passed_over,
-                              .served = served.find(sequence.queue())->second});
+        candidates.push_back(waits(sequence));
         places.push_back(i);
     }
     return candidates.empty() ? waiting.size() : places[next_admitted(candidates)];
@@ -154,13 +166,21 @@ void BatchGenerator::State::admit() {
         const std::size_t place = next();
         if (place == waiting.size()) return;
         if (waits_for_another(*waiting[place])) {
+            log.line("wait", ticket_number(*waiting[place]));
             waiting[place]->waits_for_another = true;
             continue;
         }
-        if (!give_pages(*waiting[place])) return;
+        if (!give_pages(*waiting[place])) {
+            log.line("full", ticket_number(*waiting[place]));
+            return;
+        }
+        log.line("admit", ticket_number(*waiting[place]), waiting[place]->held());
         running.push_back(std::move(waiting[place]));
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
-        for (const auto& sequence : waiting) ++sequence->passed_over;
+        const std::int64_t reached = height(waits(*running.back()));
+        for (const auto& sequence : waiting) {
+            if (height(waits(*sequence)) < reached) ++sequence->passed_over;
+        }
     }
 }
 
@@ -180,22 +200,34 @@ void BatchGenerator::State::release(Sequence& sequence) {
     sequence.suspend();
 }
 
-// Takes the pages of one sequence, which waits from now on: a paused one, or the newest of the lowest priority.
+// Takes the pages of one sequence, which waits from now on.
 void BatchGenerator::State::preempt() {
-    const auto before = [](const auto& a, const auto& b) {
-        if (a->paused != b->paused) return a->paused;
-        if (a->priority() != b->priority()) return a->priority() < b->priority();
-        return a->ticket() > b->ticket();
-    };
-    const auto victim = std::ranges::min_element(running, before);
-    check(running.size() > 1 && victim != running.end(), "a pool holds at least one whole text");
+    check(running.size() > 1, "a pool holds at least one whole text");
+    holders.clear();
+    for (const auto& sequence : running) {
+        holders.push_back({sequence->paused, sequence->priority(), ticket_number(*sequence)});
+    }
+    const auto victim = running.begin() + static_cast<std::ptrdiff_t>(next_preempted(holders));
     std::unique_ptr<Sequence> sequence = std::move(*victim);
     running.erase(victim);
+    log.line("preempt", ticket_number(*sequence));
     release(*sequence);
     ++counters.preemptions;
     const auto place =
         std::ranges::find_if(waiting, [&](const auto& other) { return other->ticket() > sequence->ticket(); });
     waiting.insert(place, std::move(sequence));
+}
+
+void BatchGenerator::State::log_plan() {
+    if (!log.active()) return;
+    log.begin("loads");
+    for (const SequenceLoad& load : loads) log.pair(load.prefill_rows, ',', load.decode_rows);
+    log.write();
+    log.begin(schedule.row_class == kernels::RowClass::prefill ? "rows prefill" : "rows decode");
+    for (const ScheduledRows& rows : schedule.rows) {
+        log.pair(ticket_number(*running[rows.sequence]), ':', rows.rows);
+    }
+    log.write();
 }
 
 // Decides which rows the next forward has, and makes room for them.
@@ -208,8 +240,8 @@ void BatchGenerator::State::plan() {
                          {.prefill_rows = options.prefill_rows,
                           .prefill_rows_beside = parts.prefill_rows_beside,
                           .decode_rows = target().max_rows(),
-                          .decode_turn = decode_turn(loads, prefill_turn_ms, decode_ms)},
-                         decoded, schedule);
+                          .decode_turn = decode_turn(loads, turns.prefill_ms, turns.decode_ms)},
+                         turns.decoded, schedule);
         const auto wanted = [this] {
             std::int32_t pages = 0;
             for (const ScheduledRows& rows : schedule.rows) {
@@ -223,9 +255,10 @@ void BatchGenerator::State::plan() {
             room = wanted() <= cache().free_pages();
         }
         while (!room && kept.evict_page()) room = wanted() <= cache().free_pages();
-        if (room) return;
+        if (room) break;
         preempt();
     }
+    log_plan();
 }
 
 void BatchGenerator::State::remove_ended() {
@@ -233,6 +266,7 @@ void BatchGenerator::State::remove_ended() {
     for (auto* list : {&running, &waiting}) {
         removed |= std::erase_if(*list, [this](const std::unique_ptr<Sequence>& sequence) {
                        if (!sequence->ended()) return false;
+                       log.line("gone", ticket_number(*sequence));
                        std::ranges::replace(ahead.chosen, sequence.get(), nullptr);
                        release(*sequence);
                        return true;
@@ -368,6 +402,7 @@ void BatchGenerator::State::sample() {
         }
         Sequence& sequence = *current.chosen[i];
         served.find(sequence.queue())->second += static_cast<std::uint64_t>(rows);
+        log.line("ran", ticket_number(sequence), rows);
         sequence.advance(current.base[i]);
         if (current.segments[i].logit_rows.empty()) continue;
         const std::int32_t own = sequence.drafted();
@@ -388,19 +423,6 @@ void BatchGenerator::State::sample() {
         }
         row += own + 1;
     }
-}
-
-// What the turns of prompts and of decoding take where there are both.
-void BatchGenerator::State::note_turn(double ms) {
-    const bool prefill = current.row_class == kernels::RowClass::prefill;
-    decoded = prefill ? 0 : std::min(decoded + 1, kLongestDecodeTurn);
-    const auto waits = [prefill](const SequenceLoad& load) {
-        return (prefill ? load.decode_rows : load.prefill_rows) > 0;
-    };
-    if (std::ranges::none_of(loads, waits)) return;
-    constexpr double kBlend = 0.3;
-    double& known = prefill ? prefill_turn_ms : decode_ms;
-    known = known > 0.0 ? known + kBlend * (std::min(ms, 3.0 * known) - known) : ms;
 }
 
 BatchGenerator::BatchGenerator(BatchParts parts) {
@@ -429,6 +451,8 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     s.current.reserve(rows, s.most);
     s.ahead.reserve(rows, s.most);
     s.running.reserve(s.most);
+    s.holders.reserve(s.most);
+    s.log.line("batch", options.prefill_rows, s.parts.prefill_rows_beside, s.target().max_rows(), s.most);
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
     s.drafting_texts.reserve(s.most);
@@ -472,6 +496,10 @@ Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
         }
         s.served.emplace(request.queue, least);
     }
+    if (s.log.active()) {
+        s.log.line("add", s.tickets, request.priority, s.log.queue(request.queue), request.deadline,
+                   request.input.size());
+    }
     s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts, s.model.has_value()));
     // Measured before the texts take all places, if no forward is under way.
     const bool pays = s.waiting.back()->mode() == core::SpeculationMode::automatic;
@@ -480,15 +508,24 @@ Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
 }
 
 void BatchGenerator::cancel(Ticket ticket) {
-    if (Sequence* sequence = state_->find(ticket)) sequence->cancelled = true;
+    Sequence* const sequence = state_->find(ticket);
+    if (sequence == nullptr) return;
+    sequence->cancelled = true;
+    state_->log.line("cancel", ticket_number(*sequence));
 }
 
 void BatchGenerator::pause(Ticket ticket) {
-    if (Sequence* sequence = state_->find(ticket)) sequence->paused = true;
+    Sequence* const sequence = state_->find(ticket);
+    if (sequence == nullptr || sequence->paused) return;
+    sequence->paused = true;
+    state_->log.line("pause", ticket_number(*sequence));
 }
 
 void BatchGenerator::resume(Ticket ticket) {
-    if (Sequence* sequence = state_->find(ticket)) sequence->paused = false;
+    Sequence* const sequence = state_->find(ticket);
+    if (sequence == nullptr || !sequence->paused) return;
+    sequence->paused = false;
+    state_->log.line("resume", ticket_number(*sequence));
 }
 
 bool BatchGenerator::step() {
@@ -500,7 +537,9 @@ bool BatchGenerator::step() {
     // After texts that begin like one that runs were admitted: they take its pages over.
     if (!ahead) s.admit();
     s.release_left();
-    if (!ahead) {
+    if (ahead) {
+        s.log.line("ahead");
+    } else {
         s.plan();
         if (s.schedule.rows.empty()) {
             s.stepping = false;
@@ -525,7 +564,8 @@ bool BatchGenerator::step() {
     s.counters.target_ms += verify_ms;
     s.counters.sample_ms += s.parts.now() - forward_end;
     // Of a forward that ran ahead only a part of its time was waited for.
-    if (!ahead) s.note_turn(verify_ms);
+    if (!ahead) s.turns.note(s.current.row_class, s.loads, verify_ms);
+    s.log.line("took", verify_ms);
     if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;

@@ -29,6 +29,7 @@
 
 #include "core/cache/page_store.h"
 #include "speculative/generator.h"
+#include "speculative/schedule_log.h"
 #include "speculative/scheduler.h"
 
 namespace foresay::speculative {
@@ -121,6 +122,7 @@ struct BatchParts {
     std::vector<std::int32_t> never_proposed;      // ids that it must not propose: see pairing.h
     std::shared_ptr<core::PageStore> draft_pages;  // as `pages`, of the draft model
     Now now = steady_now;
+    ScheduleWriter schedule_log;  // for those who look into the scheduler; none: nothing is recorded
 };
 
 // Since the batch was made.

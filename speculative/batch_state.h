@@ -48,13 +48,13 @@ struct Forward {
 
 struct BatchGenerator::State {
     BatchParts parts;
+    ScheduleLog log;
     std::size_t most = 0;                            // sequences that run at once
     std::vector<std::unique_ptr<Sequence>> running;  // in the order of admission
     std::vector<std::unique_ptr<Sequence>> waiting;  // in the order of arrival
     std::uint64_t tickets = 0;
     std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
-    std::int32_t decoded = kLongestDecodeTurn;      // forwards of decode rows since the last one of prefill rows
-    double prefill_turn_ms = 0.0, decode_ms = 0.0;  // of forwards beside the other kind, lately; 0: not known
+    Turns turns;
     BatchCounters counters;
     RowClasses classes;
     PrefixCache kept;  // texts that have ended
@@ -67,6 +67,7 @@ struct BatchGenerator::State {
     BatchSampling sampling;
     std::vector<WaitingRequest> candidates;
     std::vector<std::size_t> places;  // of the candidates, in `waiting`
+    std::vector<RunningRequest> holders;
     // Of drafts:
     CostModel costs;
     RowLedger ledger;
@@ -88,6 +89,7 @@ struct BatchGenerator::State {
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
+          log(parts.schedule_log),
           classes{parts.classes_agree, parts.short_given},
           kept({.cache = &parts.target->cache(),
                 .classes = classes,
@@ -110,7 +112,10 @@ struct BatchGenerator::State {
 
     double next_deadline() const;
     void end_cancelled();
+    void end_before_forward(Sequence& sequence, FinishReason finish);
+    void log_plan();
     void admit();
+    WaitingRequest waits(const Sequence& sequence) const;
     std::size_t next();
     bool waits_for_another(const Sequence& sequence) const;
     bool give_pages(Sequence& sequence);
@@ -131,7 +136,6 @@ struct BatchGenerator::State {
     void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
     void learn(double verify_ms);
-    void note_turn(double ms);
     void preempt();
     void release(Sequence& sequence);
     void remove_ended();

@@ -45,17 +45,39 @@ std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms,
     return std::clamp(static_cast<std::int32_t>(std::min(forwards, 1e6) + 0.5), 1, kLongestDecodeTurn);
 }
 
-std::size_t next_admitted(std::span<const WaitingRequest> waiting) {
-    const auto level = [](const WaitingRequest& request) {
-        return request.priority + static_cast<std::int64_t>(request.passed_over / kPassesToRise);
+void Turns::note(kernels::RowClass row_class, std::span<const SequenceLoad> loads, double ms) {
+    const bool prefill = row_class == kernels::RowClass::prefill;
+    decoded = prefill ? 0 : std::min(decoded + 1, kLongestDecodeTurn);
+    const auto waits = [prefill](const SequenceLoad& load) {
+        return (prefill ? load.decode_rows : load.prefill_rows) > 0;
     };
+    if (std::ranges::none_of(loads, waits)) return;
+    constexpr double kBlend = 0.3;
+    double& known = prefill ? prefill_ms : decode_ms;
+    known = known > 0.0 ? known + kBlend * (std::min(ms, 3.0 * known) - known) : ms;
+}
+
+std::int64_t height(const WaitingRequest& request) {
+    return request.priority + static_cast<std::int64_t>(request.passed_over / kPassesToRise);
+}
+
+std::size_t next_admitted(std::span<const WaitingRequest> waiting) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < waiting.size(); ++i) {
-        const std::int64_t here = level(waiting[i]);
-        const std::int64_t there = level(waiting[best]);
+        const std::int64_t here = height(waiting[i]);
+        const std::int64_t there = height(waiting[best]);
         if (here > there || (here == there && waiting[i].served < waiting[best].served)) best = i;
     }
     return best;
+}
+
+std::size_t next_preempted(std::span<const RunningRequest> running) {
+    const auto before = [](const RunningRequest& a, const RunningRequest& b) {
+        if (a.paused != b.paused) return a.paused;
+        if (a.priority != b.priority) return a.priority < b.priority;
+        return a.arrival > b.arrival;
+    };
+    return static_cast<std::size_t>(std::ranges::min_element(running, before) - running.begin());
 }
 
 }  // namespace foresay::speculative

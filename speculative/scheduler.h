@@ -1,5 +1,6 @@
-// speculative/scheduler.h: who is admitted to a batch, and which rows its next forward has. Pure functions, without a
-// clock or a device: what they decide changes when a text comes, never what it says.
+// speculative/scheduler.h: who is admitted to a batch, who gives its pages up, and which rows the next forward has.
+// Pure functions, without a clock or a device: what they decide changes when a text comes, never what it says. What
+// they were told and have decided can be recorded (schedule_log.h).
 //
 // Prompts are read in the order of admission, several in one forward where they fit. Forwards of prefill and of decode
 // rows take turns while there are both. The prompts' turn is then short, which bounds the gap between two tokens of the
@@ -54,18 +55,39 @@ inline constexpr std::int32_t kLongestDecodeTurn = 64;
 // these are not known (0).
 std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms);
 
+// What the forwards so far say about the next one.
+struct Turns {
+    std::int32_t decoded = kLongestDecodeTurn;  // forwards of decode rows since the last one of prefill rows
+    double prefill_ms = 0.0, decode_ms = 0.0;   // of forwards beside the other kind, lately; 0: not known
+
+    // After a forward that `loads` led to.
+    void note(kernels::RowClass row_class, std::span<const SequenceLoad> loads, double ms);
+};
+
 // A request that waits.
 struct WaitingRequest {
     std::int32_t priority = 0;
-    std::uint64_t passed_over = 0;  // admissions of others since it came
+    std::uint64_t passed_over = 0;  // admissions of those above it since it came
     std::uint64_t served = 0;       // rows that its queue has had
 };
 
-// So many admissions of others raise a request by one priority, so that none waits for ever.
+// So many admissions of those above it raise a request by one priority, so that none waits for ever. Those of the same
+// height do not: else many requests of one queue, which wait long, would rise together above all that come later.
 inline constexpr std::uint64_t kPassesToRise = 16;
+std::int64_t height(const WaitingRequest& request);
 
-// The one of `waiting`, in the order of arrival and not empty, that is next: of the highest priority those whose queue
+// The one of `waiting`, in the order of arrival and not empty, that is next: of the greatest height those whose queue
 // was served least, and of these the first.
 std::size_t next_admitted(std::span<const WaitingRequest> waiting);
+
+// A request that runs.
+struct RunningRequest {
+    bool paused = false;
+    std::int32_t priority = 0;
+    std::uint64_t arrival = 0;  // later ones have higher numbers
+};
+
+// The one of `running`, not empty, that gives its pages up: a paused one, or the newest of the lowest priority.
+std::size_t next_preempted(std::span<const RunningRequest> running);
 
 }  // namespace foresay::speculative

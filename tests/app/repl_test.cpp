@@ -97,7 +97,7 @@ TEST_F(Repl, InterruptWhileThePromptIsReadKeepsWhatWasRead) {
     paste(text);
     wait_for("250 lines");
     type("Enter");
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::this_thread::sleep_for(std::chrono::seconds(2));  // of the minute that the reference takes
     type("C-c");
     expect_screen(AllOf(HasSubstr("cancelled"), HasSubstr("output 0")));
     // The text is in the conversation.

@@ -11,12 +11,14 @@
 
 #include "base/error.h"
 #include "tests/app/program.h"
+#include "tests/speculative/schedule_replay.h"
 
 namespace foresay::engine {
 namespace {
 
 using speculative::FinishReason;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 core::Config config() {
     const std::string text = "target.model = \"" + testing::source("models/python-coder/target-q4_k_m.gguf") +
@@ -33,10 +35,11 @@ const Engine& engine() {
 class Answer final : public Sink {
 public:
     void token(const speculative::TokenEvent& event) override {
-        const std::scoped_lock lock(mutex_);
+        std::unique_lock lock(mutex_);
         text_ += event.text;
         ++tokens_;
         changed_.notify_all();
+        changed_.wait(lock, [this] { return tokens_ != held_at_; });
     }
     void end(const BatchEnd& end) override {
         const std::scoped_lock lock(mutex_);
@@ -55,6 +58,14 @@ public:
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return ended_ || tokens_ >= count; });
     }
+    // Holds the loop up at the token of this number, as no sink should, until release(): what a caller does meanwhile
+    // comes before the next token, however slow the machine is.
+    void hold_at(int token) { held_at_ = token; }
+    void release() {
+        const std::scoped_lock lock(mutex_);
+        held_at_ = -1;
+        changed_.notify_all();
+    }
     FinishReason finish() const { return finish_; }
     const std::string& error() const { return error_; }
 
@@ -62,7 +73,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::string text_;
-    int tokens_ = 0;
+    int tokens_ = 0, held_at_ = -1;
     bool ended_ = false;
     FinishReason finish_ = FinishReason::length;
     std::string error_;
@@ -116,11 +127,13 @@ TEST(EngineLoop, CancelsAndPauses) {
     EngineLoop loop(engine(), {.sequences = 2});
     const auto cancelled = std::make_shared<Answer>();
     const auto other = std::make_shared<Answer>();
+    cancelled->hold_at(3);
     const Ticket ticket = loop.add(request(0, 1, 200), cancelled);
     const Ticket paused = loop.add(request(1, 1, 24), other);
     loop.pause(paused);
     cancelled->wait_for_tokens(3);
     loop.cancel(ticket);
+    cancelled->release();
     cancelled->wait();
     EXPECT_EQ(cancelled->finish(), FinishReason::cancelled);
     loop.cancel(ticket);  // ignored
@@ -133,11 +146,14 @@ TEST(EngineLoop, ADeadlineComesWhileAllArePaused) {
     EngineLoop loop(engine(), {.sequences = 1});
     const auto first = std::make_shared<Answer>();
     const auto late = std::make_shared<Answer>();
+    first->hold_at(1);
     const Ticket paused = loop.add(request(0, 1, 24), first);
+    first->wait_for_tokens(1);  // it has the place
     loop.pause(paused);
     BatchRequest hurried = request(1, 1, 24);
     hurried.deadline = speculative::steady_now() + 20.0;
     loop.add(std::move(hurried), late);
+    first->release();
     EXPECT_EQ(late->wait(), "");
     EXPECT_EQ(late->finish(), FinishReason::deadline);
     loop.resume(paused);
@@ -161,17 +177,55 @@ TEST(EngineLoop, RefusesAtOnce) {
 TEST(EngineLoop, EveryRequestEndsWhenItStops) {
     std::vector<std::shared_ptr<Answer>> answers;
     EngineLoop loop(engine(), {.sequences = 2});
+    std::vector<Ticket> tickets;
     for (std::uint64_t i = 0; i < 5; ++i) {
         answers.push_back(std::make_shared<Answer>());
-        loop.add(request(0, i, 200), answers.back());
+        if (i == 0) answers[0]->hold_at(1);
+        tickets.push_back(loop.add(request(0, i, 200), answers.back()));
     }
     answers[0]->wait_for_tokens(1);
+    for (const Ticket ticket : tickets) loop.pause(ticket);  // or some could end before
+    answers[0]->release();
     loop.stop();
     for (const auto& answer : answers) {
         answer->wait();
         EXPECT_EQ(answer->finish(), FinishReason::cancelled);
     }
     EXPECT_THROW(loop.add(request(0, 0, 8), answers[0]), Error);
+}
+
+// What comes from other threads stands in the record in the order in which it took effect.
+TEST(EngineLoop, WhatItsSchedulerDecidesIsDecidedAgainFromARecord) {
+    test::ScheduleRecord record;
+    std::vector<std::shared_ptr<Answer>> answers(9);
+    for (auto& answer : answers) answer = std::make_shared<Answer>();
+    {
+        EngineLoop loop(engine(), {.sequences = 2, .schedule_log = record.writer()});
+        std::vector<std::thread> callers;
+        for (std::size_t caller = 0; caller < 3; ++caller) {
+            callers.emplace_back([&, caller] {
+                for (std::size_t i = 0; i < 3; ++i) {
+                    BatchRequest one = request(caller, i, 16);
+                    one.priority = static_cast<std::int32_t>(i % 2);
+                    one.queue = std::to_string(caller);
+                    if (i == 1) one.deadline = speculative::steady_now() + 5.0;
+                    const auto& answer = answers[3 * caller + i];
+                    const Ticket ticket = loop.add(std::move(one), answer);
+                    if (i != 2) continue;
+                    loop.pause(ticket);
+                    loop.resume(ticket);
+                    if (caller == 2) loop.cancel(ticket);
+                }
+            });
+        }
+        for (std::thread& caller : callers) caller.join();
+        for (const auto& answer : answers) answer->wait();
+    }
+    const test::Replay replay = test::replay_schedule(record.text());
+    EXPECT_THAT(replay.differences, IsEmpty());
+    EXPECT_EQ(replay.most, 2u);
+    EXPECT_EQ(replay.requests.size(), 10u) << "the first ticket is 1";
+    EXPECT_GT(replay.admissions, 0);
 }
 
 TEST(EngineLoop, TakesAChainOfTheRequest) {
@@ -193,6 +247,7 @@ TEST(EngineLoop, TakesAChainOfTheRequest) {
 // What one program has evaluated, the next one finds on the disk.
 TEST(EngineLoop, PagesOutlastTheProgramOnDisk) {
     const std::filesystem::path folder = testing::scratch() / "pages of texts";
+    std::filesystem::remove_all(folder);  // of a run before, with --gtest_repeat
     const Engine keeping = [&] {
         const std::string text = "target.model = \"" + testing::source("models/python-coder/target-q4_k_m.gguf") +
                                  "\"\ndraft.model = \"" + testing::source("models/python-coder/draft-q8_0.gguf") +

@@ -4,8 +4,9 @@
 // that texts give theirs up and come back, from host memory and from disk too, and with drafts good and bad. Each text
 // equals that of a fresh Generator, and so do its log-probabilities.
 //
-// FORESAY_SCHEDULES=500 runs that many schedules; without it a few. FORESAY_SEQUENCES=64: as many sequences at once;
-// without it at most 8.
+// FORESAY_SCHEDULES=500 runs that many schedules with the bundled pair, FORESAY_SMALL_SCHEDULES=500 with the bundled
+// draft model as the target of itself, a tenth of the work; without them a few of the former and many of the latter.
+// FORESAY_SEQUENCES=64: as many sequences at once; without it at most 8.
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,9 @@ using speculative::BatchGenerator;
 using speculative::GenerateResult;
 using speculative::Ticket;
 
+// Targets: the bundled one, and the draft model, which then drafts for itself.
+const std::string kPair = "target", kSmall = "draft";
+
 // A request, and what it is answered when it is alone.
 struct Job {
     std::vector<std::int32_t> input;
@@ -43,16 +47,18 @@ struct Job {
     bool ignore_eos = false;
     std::optional<speculative::SpeculationOptions> speculation;  // of its own
 
-    // What it is when nothing runs beside it, with a cache of this format.
+    // What it is when nothing runs beside it, with this target and a cache of this format.
     struct Alone {
         GenerateResult result;
         std::vector<std::vector<speculative::TokenLogprob>> logprobs;  // of every token, with kLikeliest others
     };
-    const Alone& alone(kernels::KvFormat format) const;
+    const Alone& alone(const std::string& target, kernels::KvFormat format) const;
+    // The small one is for many schedules of shorter texts.
+    std::int32_t limit(const std::string& target) const { return target == kSmall ? (max_tokens + 1) / 2 : max_tokens; }
     void forget() { answers_.clear(); }  // what is known, for a job that has changed
 
 private:
-    mutable std::map<kernels::KvFormat, Alone> answers_;
+    mutable std::map<std::pair<std::string, kernels::KvFormat>, Alone> answers_;
 };
 
 constexpr std::int32_t kLikeliest = 2;
@@ -129,14 +135,15 @@ std::unique_ptr<samplers::Chain> chain_of(const Job& job, bool uncopied = false)
     }
 }
 
-const Job::Alone& Job::alone(kernels::KvFormat format) const {
-    if (const auto known = answers_.find(format); known != answers_.end()) return known->second;
+const Job::Alone& Job::alone(const std::string& target, kernels::KvFormat format) const {
+    if (const auto known = answers_.find({target, format}); known != answers_.end()) return known->second;
     core::ContextOptions options = context_options();
     options.kv_format = format;
-    speculative::Generator generator = make_generator(chain_of(*this), sources(nullptr), off(), options);
+    speculative::Generator generator =
+        make_generator(chain_of(*this), sources(nullptr), off(), options, bundled(fast_backend(), target));
     Alone answer;
     answer.result = generator.generate({.input = input,
-                                        .max_tokens = max_tokens,
+                                        .max_tokens = limit(target),
                                         .seed = seed,
                                         .branch = branch,
                                         .stop = stop,
@@ -148,7 +155,7 @@ const Job::Alone& Job::alone(kernels::KvFormat format) const {
                                const auto of = read.of(generator.tokens()[static_cast<std::size_t>(index)]);
                                answer.logprobs.emplace_back(of.begin(), of.end());
                            });
-    return answers_[format] = std::move(answer);
+    return answers_[{target, format}] = std::move(answer);
 }
 
 std::vector<Job> make_jobs(std::size_t count, unsigned seed) {
@@ -295,12 +302,21 @@ std::shared_ptr<core::PageStore> make_store(core::Context& context, std::int64_t
 }
 
 // Kept from schedule to schedule: what one has written, another reads.
-const std::filesystem::path& page_folder() {
+std::filesystem::path page_folder(const std::string& target) {
     static const core::testing::TemporaryDirectory folder;
-    return folder.path();
+    return folder.path() / target;
 }
 
-Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
+// What a schedule decides by measured times is decided by chance: any times lead to the same texts, and a schedule that
+// fails does so again.
+std::mt19937 random_of_times;
+double now_by_chance() {
+    static double now = 0.0;
+    return now += 0.02 * static_cast<double>(random_of_times() % 100) + (random_of_times() % 50 == 0 ? 20.0 : 0.0);
+}
+
+Outcome run_schedule(const std::string& target, unsigned seed, const Faults& faults = {}) {
+    random_of_times.seed(seed);
     // Pages that leave the cache are 0: lost; 1: in host memory; 2: on disk; 3: in little host memory, and on disk,
     // where the same texts have left theirs before.
     const unsigned tiers = seed % 4;
@@ -322,7 +338,9 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
         options.sequences = 1;
         sure_growth = 1;
     }
-    speculative::BatchParts parts = batch_parts(options, faults.model);
+    speculative::BatchParts parts =
+        batch_parts(options, faults.model != nullptr ? faults.model : bundled(fast_backend(), target));
+    parts.now = target == kSmall ? now_by_chance : speculative::steady_now;
     parts.prefill_rows_beside = kBeside[random() % 3];
     parts.most_sequences = 2 + static_cast<std::int32_t>(random() % static_cast<unsigned>(many - 1));
     if (many > kFew) parts.most_sequences = many;
@@ -354,11 +372,11 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
     // Keys and values of a broken backend are not for others.
     if (tiers == 1 || (tiers > 0 && faults.model == nullptr)) {
         constexpr std::int64_t kHostPages[] = {0, 40, 0, 3};
-        const std::filesystem::path folder = tiers == 1 ? std::filesystem::path() : page_folder();
+        const std::filesystem::path folder = tiers == 1 ? std::filesystem::path() : page_folder(target);
         const std::string with = " with " + kernels::name(options.kv_format);
-        parts.pages = make_store(*parts.target, kHostPages[tiers], folder, "the bundled target" + with);
+        parts.pages = make_store(*parts.target, kHostPages[tiers], folder, "the bundled " + target + with);
         if (parts.draft) {
-            parts.draft_pages = make_store(*parts.draft, kHostPages[tiers], folder, "the bundled draft" + with);
+            parts.draft_pages = make_store(*parts.draft, kHostPages[tiers], folder, "the draft model" + with);
         }
     }
     BatchGenerator batch(std::move(parts));
@@ -374,7 +392,7 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
     std::deque<Recorder> recorders;
     std::vector<Added> added;
     Outcome outcome;
-    std::size_t count = 6 + random() % 8;
+    std::size_t count = target == kSmall ? 4 + random() % 7 : 6 + random() % 8;
     if (many > kFew) count += 2 * static_cast<std::size_t>(many);
     const unsigned rare = many > kFew ? 2 : 4;
     const char* const queues[] = {"", "ann", "bob"};
@@ -384,7 +402,7 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
             const bool few = tiers > 0 && many == kFew;
             const Job& job =
                 few ? *long_jobs()[(seed / 2 + random() % 4) % long_jobs().size()] : jobs()[random() % jobs().size()];
-            Added next{.job = &job, .alone = &job.alone(options.kv_format)};
+            Added next{.job = &job, .alone = &job.alone(target, options.kv_format)};
             std::vector<std::int32_t> input = job.input;
             const std::vector<std::int32_t>& answer = next.alone->result.tokens;
             // Some are taken up where they were left: not where a stop string may have begun, or a stage (mirostat,
@@ -401,7 +419,7 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
                                      .generated_from = static_cast<std::int32_t>(job.input.size()),
                                      .begun = given,
                                      .chain = chain_of(job, faults.uncopied),
-                                     .max_tokens = job.max_tokens - given,
+                                     .max_tokens = job.limit(target) - given,
                                      .seed = job.seed,
                                      .branch = faults.noise_by_place ? batch.running() : job.branch,
                                      .stop = job.stop,
@@ -449,18 +467,28 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
     return outcome;
 }
 
-int schedules() {
-    const char* wanted = std::getenv("FORESAY_SCHEDULES");
-    return wanted != nullptr ? std::atoi(wanted) : 24;
+int from_environment(const char* name, int otherwise) {
+    const char* wanted = std::getenv(name);
+    return wanted != nullptr ? std::atoi(wanted) : otherwise;
 }
+
+#ifdef FORESAY_SANITIZED
+constexpr int kSmallSchedules = 40;
+#else
+constexpr int kSmallSchedules = 396;
+#endif
 
 TEST(BatchIdentity, EveryTextIsWhatItIsAlone) {
     Outcome all;
-    for (int schedule = 0; schedule < schedules(); ++schedule) {
-        const Outcome one = run_schedule(static_cast<unsigned>(schedule));
-        EXPECT_EQ(one.different, 0) << "schedule " << schedule;
-        all += one;
-    }
+    const auto run = [&all](const std::string& target, int schedules) {
+        for (int schedule = 0; schedule < schedules; ++schedule) {
+            const Outcome one = run_schedule(target, static_cast<unsigned>(schedule));
+            EXPECT_EQ(one.different, 0) << "schedule " << schedule << " of " << target;
+            all += one;
+        }
+    };
+    run(kPair, from_environment("FORESAY_SCHEDULES", 4));
+    run(kSmall, from_environment("FORESAY_SMALL_SCHEDULES", kSmallSchedules));
     // The schedules are worth their name.
     EXPECT_GE(all.most, 4u);
     EXPECT_GT(all.cancelled, 0);
@@ -480,7 +508,7 @@ TEST(BatchIdentity, EveryTextIsWhatItIsAlone) {
 
 int different_texts(const Faults& faults) {
     Outcome all;
-    for (unsigned seed = 100; seed < 102; ++seed) all += run_schedule(seed, faults);
+    for (unsigned seed = 100; seed < 104; ++seed) all += run_schedule(kSmall, seed, faults);
     return all.different;
 }
 
@@ -492,7 +520,7 @@ TEST(BatchIdentity, NoiseKeyedByThePlaceInTheBatchIsNoticed) {
 TEST(BatchIdentity, AStateThatIsNotCopiedIsNoticed) {
     Outcome all;
     for (unsigned seed = 100; seed < 108 && all.different == 0; ++seed)
-        all += run_schedule(seed, {.uncopied = true, .model = nullptr});
+        all += run_schedule(kSmall, seed, {.uncopied = true, .model = nullptr});
     EXPECT_GT(all.different, 0);
 }
 
@@ -572,6 +600,7 @@ void expect_the_same_bytes_back(kernels::KvFormat format) {
     Job job = jobs()[0];
     job.input.clear();
     while (job.input.size() < 150) job.input.push_back(300 + static_cast<std::int32_t>(job.input.size() * 13 % 97));
+    job.max_tokens = 12;
     job.forget();
     const core::testing::TemporaryDirectory folder;
     core::ContextOptions options = for_sequences(1, 320);
@@ -592,7 +621,7 @@ void expect_the_same_bytes_back(kernels::KvFormat format) {
                   sink);
         while (batch.step()) {
         }
-        EXPECT_TRUE(same(sink, job.alone(format)));
+        EXPECT_TRUE(same(sink, job.alone(kPair, format)));
         batch.store_pages();
         return batch.counters();
     };
@@ -666,7 +695,7 @@ template <class Wrong>
 int different_texts_with() {
     Wrong ops(fast_backend().ops());
     Faults faults;
-    faults.model = core::Model::load(core::ModelSource::open(bundled_path("target")), ops);
+    faults.model = core::Model::load(core::ModelSource::open(bundled_path(kSmall)), ops);
     return different_texts(faults);
 }
 
@@ -686,7 +715,7 @@ TEST(BatchIdentity, ANeighboursPagesAreNoticed) { EXPECT_GT(different_texts_with
 // Seeds and temperatures make a difference, or the texts above would prove little.
 TEST(BatchIdentity, TheTextsDiffer) {
     std::vector<std::vector<std::int32_t>> all;
-    for (const Job& job : jobs()) all.push_back(job.alone(kernels::KvFormat::f16).result.tokens);
+    for (const Job& job : jobs()) all.push_back(job.alone(kPair, kernels::KvFormat::f16).result.tokens);
     std::ranges::sort(all);
     EXPECT_GE(std::ranges::unique(all).begin() - all.begin(), std::ssize(all) - 4);
 }

@@ -80,6 +80,9 @@ double growth(int arrivals, std::size_t leaks) {
     std::vector<speculative::Ticket> tickets(sinks.size());
     std::vector<std::string> leaked;
     leaked.reserve(sinks.size());
+    constexpr std::size_t kMostPaused = 64;
+    std::vector<speculative::Ticket> paused;
+    paused.reserve(kMostPaused);
     std::size_t come = 0;
     double before = 0.0;
     while (come < sinks.size() || batch.running() + batch.waiting() > 0) {
@@ -109,10 +112,17 @@ double growth(int arrivals, std::size_t leaks) {
         }
         if (come > 0 && random() % 2 == 0) {
             const std::size_t recent = come - 1 - random() % std::min<std::size_t>(come, 10);
-            random() % 3 == 0 ? batch.pause(tickets[recent]) : batch.cancel(tickets[recent]);
+            if (random() % 3 == 0) {
+                batch.pause(tickets[recent]);
+                paused.push_back(tickets[recent]);
+            } else {
+                batch.cancel(tickets[recent]);
+            }
         }
-        if (batch.step()) continue;
-        for (std::size_t i = come - std::min<std::size_t>(come, 64); i < come; ++i) batch.resume(tickets[i]);
+        // All of them: those that were paused long ago hold places, too.
+        if (batch.step() && paused.size() < kMostPaused) continue;
+        for (const speculative::Ticket ticket : paused) batch.resume(ticket);
+        paused.clear();
     }
     const double after = own_memory();
     int cancelled = 0, late = 0;

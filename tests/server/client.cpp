@@ -150,8 +150,8 @@ Reply Client::ask(const std::string& method, const std::string& path, const std:
     return receive({}, method == "HEAD");
 }
 
-bool Client::closed_within(std::chrono::milliseconds time) {
-    const auto deadline = std::chrono::steady_clock::now() + time;
+bool Client::is_closed() {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     std::array<char, 4096> bytes;
     while (std::chrono::steady_clock::now() < deadline) {
         pollfd wait{socket_, POLLIN, 0};

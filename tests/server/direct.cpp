@@ -18,10 +18,12 @@ server::Ticket ScriptedBackend::submit(server::BackendRequest request, std::shar
     thread_ = std::async(std::launch::async, [this, sink = std::move(sink), alternatives = request.alternatives] {
         server::TokenProbabilities probabilities;
         probabilities.log_probability = -0.5f;
+        std::chrono::milliseconds pause = after_first;
         for (const std::int32_t token : tokens) {
             std::this_thread::sleep_for(between);
             server::GeneratedToken next{token, false, "", alternatives >= 0 ? &probabilities : nullptr};
             if (!sink->token(next)) break;
+            std::this_thread::sleep_for(std::exchange(pause, 0ms));
         }
         server::BackendEnd end;
         end.finish = finish;
@@ -61,7 +63,7 @@ void Taken::finish() {
 
 server::HttpResponse Taken::wait() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(ended_now_.wait_for(lock, 10s, [this] { return ended_; }));
+    EXPECT_TRUE(ended_now_.wait_for(lock, kPatience, [this] { return ended_; }));
     return response_;
 }
 

@@ -33,6 +33,7 @@ public:
     server::BackendEnd::Finish finish = server::BackendEnd::Finish::stop;
     bool full = false;                     // as when too many texts wait
     std::chrono::milliseconds between{0};  // before each token
+    std::chrono::milliseconds after_first{0};
     static constexpr const char* kError = "the stage 'x' has failed";
 
 private:

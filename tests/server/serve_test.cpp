@@ -129,7 +129,7 @@ TEST(Serve, ManyClientsGetWhatEachWouldGetAlone) {
             EXPECT_EQ(text, alone[i]) << i;
         }
     }
-    EXPECT_TRUE(served.idle_within(5s));
+    EXPECT_TRUE(served.becomes_idle());
 }
 
 TEST(Serve, APredictionChangesNothingButTheTime) {
@@ -307,7 +307,7 @@ TEST(Serve, AClientThatGoesFreesItsPlace) {
         std::this_thread::sleep_for(5ms);
         waits.close();
         client.close();
-        EXPECT_TRUE(served.idle_within(2s)) << stream;
+        EXPECT_TRUE(served.becomes_idle()) << stream;
     }
     EXPECT_EQ(served.client().post("/v1/completions", completion("")).status, 200);
 }
@@ -334,7 +334,7 @@ TEST(Serve, ATextWaitsForItsReader) {
     ASSERT_EQ(pieces.size(), before.size());
     for (std::size_t i = 0; i + 1 < pieces.size(); ++i)
         ASSERT_EQ(parse_json(pieces[i])["choices"].dump(), parse_json(before[i])["choices"].dump()) << i;
-    EXPECT_TRUE(served.idle_within(2s));
+    EXPECT_TRUE(served.becomes_idle());
 }
 
 // While nothing is written, a stream says that it is still there.
@@ -380,9 +380,14 @@ TEST(Serve, GivesUpAReaderThatReadsNothing) {
     for (int i = 0; i < 400; ++i) all += Client::text_of("GET", "/openapi.json", "", {});
     client.send(all);
     EXPECT_EQ(served.client().post("/v1/completions", body).status, 200) << "others go on";
-    std::this_thread::sleep_for(600ms);
-    EXPECT_THAT(served.client().get("/metrics").body,
-                HasSubstr("foresay_clients_stalled_total{model_name=\"target-q4_k_m\"} 1"));
+    const std::string given_up = "foresay_clients_stalled_total{model_name=\"target-q4_k_m\"} 1";
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    std::string metrics = served.client().get("/metrics").body;
+    while (metrics.find(given_up) == std::string::npos && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(10ms);
+        metrics = served.client().get("/metrics").body;
+    }
+    EXPECT_THAT(metrics, HasSubstr(given_up));
 }
 
 TEST(Serve, DrainsAnswersAndTakesNoMore) {
@@ -402,7 +407,7 @@ TEST(Serve, DrainsAnswersAndTakesNoMore) {
     });
     begun.get_future().wait();
     served.drain();
-    EXPECT_TRUE(idle.closed_within(1s));
+    EXPECT_TRUE(idle.is_closed());
     const Reply whole = reply.get();
     EXPECT_TRUE(whole.complete);
     EXPECT_EQ(data_of(whole.body).back(), "[DONE]");

@@ -58,8 +58,8 @@ void Served::drain() {
     thread_.join();
 }
 
-bool Served::idle_within(std::chrono::milliseconds time) const {
-    const auto deadline = std::chrono::steady_clock::now() + time;
+bool Served::becomes_idle() const {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
         if (serving_->backend().running() == 0 && serving_->backend().waiting() == 0) return true;
         std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -26,7 +26,7 @@ public:
     // Ends it as SIGTERM does, and waits until it has.
     void drain();
     // Waits until no text is generated and none waits.
-    bool idle_within(std::chrono::milliseconds time) const;
+    bool becomes_idle() const;
 
 private:
     std::unique_ptr<server::Serving> serving_;

@@ -36,6 +36,7 @@ public:
     std::function<void()> on_token, on_end;
 };
 
+// By a clock of their own: how many forwards of decode rows come between two of prompts is decided by what both take.
 inline speculative::BatchParts batch_parts(core::ContextOptions options,
                                            std::shared_ptr<const core::Model> target = nullptr) {
     if (target == nullptr) target = bundled(fast_backend(), "target");
@@ -43,7 +44,8 @@ inline speculative::BatchParts batch_parts(core::ContextOptions options,
     return {.target = std::make_unique<core::Context>(std::move(target), options),
             .short_given = short_given,
             .tokenizer = &tokenizer(),
-            .end_tokens = {}};
+            .end_tokens = {},
+            .now = free_rows()};
 }
 
 inline speculative::BatchGenerator make_batch(core::ContextOptions options,

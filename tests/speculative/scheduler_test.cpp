@@ -80,6 +80,60 @@ TEST(Scheduler, AdmitsByPriorityThenByWhatAQueueHasHadThenInOrder) {
     EXPECT_EQ(next({{.priority = 2}, {.passed_over = 3 * kPassesToRise, .served = 0}}), 1u);
 }
 
+// Admissions from `waiting`, which grows by one of `more` before each; returns how many come before the last one of
+// `waiting` as it is given.
+int admissions_before_the_last(std::vector<WaitingRequest> waiting, const WaitingRequest& more) {
+    std::size_t last = waiting.size() - 1;
+    for (int admissions = 0; admissions < 10000; ++admissions) {
+        waiting.push_back(more);
+        const std::size_t next = next_admitted(waiting);
+        if (next == last) return admissions;
+        const std::int64_t reached = height(waiting[next]);
+        waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(next));
+        last -= next < last ? 1 : 0;
+        for (WaitingRequest& other : waiting) other.passed_over += height(other) < reached ? 1 : 0;
+    }
+    return 10000;
+}
+
+TEST(Scheduler, WhoWaitsRisesPastThoseAboveAndNotPastItsEquals) {
+    EXPECT_EQ(admissions_before_the_last({{.priority = 0}}, {.priority = 3}), 3 * static_cast<int>(kPassesToRise));
+    // Many of one queue wait. One of another queue comes when some of them have had their turn.
+    std::vector<WaitingRequest> many(200, {.served = 50});
+    for (int admissions = 0; admissions < 100; ++admissions) {
+        const std::size_t next = next_admitted(many);
+        const std::int64_t reached = height(many[next]);
+        many.erase(many.begin() + static_cast<std::ptrdiff_t>(next));
+        for (WaitingRequest& other : many) other.passed_over += height(other) < reached ? 1 : 0;
+    }
+    many.push_back({.served = 40});
+    EXPECT_EQ(admissions_before_the_last(many, {.served = 50}), 0);
+    EXPECT_EQ(admissions_before_the_last(many, {.priority = 1, .served = 60}), static_cast<int>(kPassesToRise));
+}
+
+TEST(Scheduler, APausedOneGivesItsPagesUpElseTheNewestOfTheLowestPriority) {
+    const auto next = [](const std::vector<RunningRequest>& running) { return next_preempted(running); };
+    EXPECT_EQ(next({{.arrival = 4}, {.arrival = 9}, {.arrival = 7}}), 1u);
+    EXPECT_EQ(next({{.priority = 1, .arrival = 9}, {.arrival = 4}, {.arrival = 3}}), 1u);
+    EXPECT_EQ(next({{.arrival = 9}, {.paused = true, .priority = 2, .arrival = 1}}), 1u);
+}
+
+TEST(Scheduler, LearnsWhatForwardsTakeBesideTheOtherKindAndCountsTurns) {
+    const std::vector<SequenceLoad> both = {{.decode_rows = 1}, {.prefill_rows = 9}}, one = {{.decode_rows = 1}};
+    Turns turns;
+    EXPECT_EQ(turns.decoded, kLongestDecodeTurn) << "the first prompt waits for no other";
+    turns.note(RowClass::prefill, both, 20.0);
+    EXPECT_EQ(turns.decoded, 0);
+    turns.note(RowClass::decode, one, 5.0);
+    EXPECT_EQ(turns.decode_ms, 0.0) << "no prompt waits";
+    turns.note(RowClass::decode, both, 2.0);
+    EXPECT_EQ(turns.decoded, 2);
+    EXPECT_EQ(turns.prefill_ms, 20.0);
+    EXPECT_EQ(turns.decode_ms, 2.0);
+    turns.note(RowClass::decode, both, 1000.0);
+    EXPECT_NEAR(turns.decode_ms, 2.0 + 0.3 * 4.0, 1e-9) << "an interrupted forward says little";
+}
+
 TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
     const Schedule all = scheduled({{}, {.decode_rows = 1}, {}}, RowClass::decode);
     EXPECT_EQ(all.row_class, RowClass::decode);
