@@ -386,7 +386,7 @@ bool ChainStages::run_stage(Entry& entry, std::vector<kernels::TokenCount>& coun
     }
     if (entry.compares_row() && scratch_.whole()) {
         if (!test_all()) return false;
-        forget_tests();  // a test that comes later asks about each token anew
+        forget_tests();  // a test that comes later asks about each token again
     }
     kernels::SamplingStep step;
     if (const std::string_view wrong = make_step(entry, counts, step); !wrong.empty()) return fail(entry, wrong);

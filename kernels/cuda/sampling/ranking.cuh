@@ -108,7 +108,10 @@ inline __device__ int32_t keep_tail_free(Shared& s, double limit, int32_t count)
     }
     __syncthreads();
     const uint64_t all = scan(s, count - 2, own);
-    if (all == 0) return count;
+    if (all == 0) {
+        __syncthreads();  // the next step may write to sums before all threads have read `all`
+        return count;
+    }
     return 1 + leading(s, count - 2, [&](int32_t at) { return tfs_goes_on(limit, s.sums[at], all); });
 }
 
