@@ -215,9 +215,13 @@ void SamplingScratch::apply(const SamplingStep& step, const NoiseKey& key) {
         case SamplingStepKind::top_k:
             cut(top_k_count(step.top_k));
             break;
-        case SamplingStepKind::top_p:
-        case SamplingStepKind::min_p:
-        case SamplingStepKind::xtc:
+        case SamplingStepKind::top_n_sigma:
+            if (whole_) {
+                apply_sigma_to_row(step);
+                break;
+            }
+            [[fallthrough]];
+        default:
             make_list();
             sort();
             apply_ranking(step, key);
@@ -307,7 +311,7 @@ void SamplingScratch::apply_ranking(const SamplingStep& step, const NoiseKey& ke
         count_ = kept;
         return;
     }
-    // xtc
+    if (step.kind != SamplingStepKind::xtc) return apply_cutoff(step);
     if (count_ < 2 || !xtc_acts(step.xtc, key)) return;
     const std::uint64_t sum = weigh();
     std::int32_t likely = 0;

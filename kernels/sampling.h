@@ -62,6 +62,12 @@ private:
     void apply_whole(const SamplingStep& step);
     void apply_elements(const SamplingStep& step);
     void apply_ranking(const SamplingStep& step, const NoiseKey& key);
+    // In sampling_cutoffs.cpp. The first acts on the row, the others on a sorted list of at least one candidate.
+    void apply_sigma_to_row(const SamplingStep& step);
+    void apply_cutoff(const SamplingStep& step);
+    std::int32_t tail_free(double limit);  // how many candidates stay
+    void keep_typical(const SamplingStep& step);
+    void change_logits(const SamplingStep& step);
 
     bool whole_ = false;
     bool sorted_ = false;

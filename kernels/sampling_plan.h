@@ -23,9 +23,23 @@ enum class SamplingStepKind : std::uint8_t {
     top_p,  // the fewest best candidates whose probabilities reach top_p; at least one
     min_p,  // x >= best + min_p_log; at least the best
     xtc,    // with Xtc::probability: of the candidates that reach the threshold only the least likely stays
+    tfs,  // the best, until the second differences of their probabilities exceed the share `limit` of all, and one more
+    typical,         // those whose surprise is nearest to the expected one, until their probabilities reach `limit`
+    top_a,           // probability >= limit * (the best one's) squared; at least the best
+    epsilon_cutoff,  // probability >= limit; at least the best
+    eta_cutoff,      // probability >= min(limit, sqrt(limit) * exp(-entropy)); at least the best
+    // Ranking, and the only one that a row takes without a cut before it: it needs no order.
+    top_n_sigma,  // x >= best - limit * (standard deviation of all candidates)
+    // Ranking, because what becomes of each logit depends on the others.
+    dynatemp,   // x /= a temperature that follows the entropy
+    smoothing,  // x = a curve of its distance to the best
 };
 
 constexpr bool is_elementwise(SamplingStepKind kind) { return kind <= SamplingStepKind::temperature; }
+// Whether the step leaves a row of logits a row, so that it may act on the whole vocabulary.
+constexpr bool takes_row(SamplingStepKind kind) {
+    return is_elementwise(kind) || kind == SamplingStepKind::top_n_sigma;
+}
 
 struct TokenValue {
     std::int32_t token = 0;
@@ -49,6 +63,19 @@ struct Xtc {
     std::uint32_t stream = 0;  // the `stage` of stage_uniform() in kernels/noise.h
 };
 
+struct DynamicTemperature {
+    double min = 1.0;       // where the entropy is 0
+    double max = 1.0;       // where all candidates are alike
+    float exponent = 1.0f;  // of the entropy, as a share of the largest that so many candidates can have
+};
+
+// A logit at distance d below the best becomes best - factor * (square * d^2 + cube * d^3).
+struct Smoothing {
+    float factor = 0.0f;
+    float square = 1.0f;
+    float cube = 0.0f;
+};
+
 // Only the parameters of `kind` are read.
 struct SamplingStep {
     SamplingStepKind kind = SamplingStepKind::temperature;
@@ -58,6 +85,9 @@ struct SamplingStep {
     float top_p = 1.0f;
     float min_p_log = 0.0f;  // log(p)
     Xtc xtc;
+    double limit = 0.0;  // of tfs, typical, top_a, epsilon_cutoff, eta_cutoff and top_n_sigma
+    DynamicTemperature dynatemp;
+    Smoothing smoothing;
     // Sorted by id, each id once; ids beyond the vocabulary are ignored.
     std::span<const TokenValue> values;   // bias
     std::span<const TokenCount> counts;   // penalties; every count > 0

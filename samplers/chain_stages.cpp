@@ -384,6 +384,10 @@ bool ChainStages::run_stage(Entry& entry, std::vector<kernels::TokenCount>& coun
         pending_.push_back(static_cast<std::size_t>(&entry - entries_.data()));
         return true;
     }
+    if (entry.compares_row() && scratch_.whole()) {
+        if (!test_all()) return false;
+        forget_tests();  // a test that comes later asks about each token again
+    }
     kernels::SamplingStep step;
     if (const std::string_view wrong = make_step(entry, counts, step); !wrong.empty()) return fail(entry, wrong);
     scratch_.apply(step, key());
@@ -579,6 +583,7 @@ bool ChainStages::compile_prefix(PlanBuffer& buffer) const {
     bool only_drop = true;
     for (std::size_t at = first; at < active_.size(); ++at) {
         const Entry& entry = entries_[active_[at]];
+        if (at < cut_before_ && entry.compares_row()) return false;  // with what the host would drop before
         if (!left_out(entry, ahead)) continue;
         if (at < cut_before_ && !entry.judges()) return false;
         only_drop = only_drop && entry.factory->description().traits.masks_only;

@@ -56,6 +56,10 @@ public:
         bool in_plan() const { return kind() == StageKind::step || kind() == StageKind::mask; }
         // Where the host runs it, a mask that can also test costs less so.
         bool can_test() const { return kind() == StageKind::test || (kind() == StageKind::mask && stage->tests()); }
+        // Whether it compares all candidates of a row with each other, within a plan.
+        bool compares_row() const {
+            return kind() == StageKind::step && stage->whole_vocabulary() && stage->compares();
+        }
         // Whether it drops tokens, each by itself.
         bool judges() const { return kind() == StageKind::mask || kind() == StageKind::test; }
         bool clonable() const { return factory->description().traits.clonable; }

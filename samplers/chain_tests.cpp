@@ -1,6 +1,7 @@
 // The test stages of a chain. A test acts on the whole vocabulary, but each token is judged by itself, so it is enough
 // to ask about the tokens that could be sampled, and elementwise steps between the stage and that moment change
-// nothing. Tokens that may not follow leave the row.
+// nothing. A step that compares all candidates of a row needs the answers about all of them. Tokens that may not follow
+// leave the row.
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -147,6 +147,9 @@ public:
     // valid while kernels::kTokenSlots further steps are made from the same state. The chain fills in the stream of an
     // xtc step.
     virtual kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
+    // Whether a step on the whole vocabulary compares the candidates with each other, so that it must see what the
+    // stages before it leave.
+    virtual bool compares() const { return false; }
     // A temperature of 0: no step; the chain samples without noise.
     virtual bool greedy() const { return false; }
 

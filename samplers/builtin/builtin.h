@@ -60,6 +60,7 @@ public:
     FixedStep(const kernels::SamplingStep& step, bool idle, bool whole) : step_(step), idle_(idle), whole_(whole) {}
     bool idle() const override { return idle_; }
     bool whole_vocabulary() const override { return whole_; }
+    bool compares() const override { return !kernels::is_elementwise(step_.kind); }
     StageKind kind() const override { return StageKind::step; }
     kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const override { return step_; }
 

@@ -17,7 +17,6 @@ namespace foresay::samplers {
 struct Probabilities {
     std::vector<double> p;      // best first; they sum to 1
     std::vector<double> log_p;  // natural logarithms
-    double entropy = 0.0;       // in nats
 };
 
 inline const Probabilities& probabilities_of(const Mask& candidates) {
@@ -33,11 +32,9 @@ inline const Probabilities& probabilities_of(const Mask& candidates) {
         sum += weights[i];
     }
     const double log_sum = kernels::log_of_fixed(sum);
-    all.entropy = 0.0;
     for (std::size_t i = 0; i < count; ++i) {
         all.p[i] = static_cast<double>(weights[i]) / static_cast<double>(sum);
         all.log_p[i] = static_cast<double>(candidates[i].logit) - candidates[0].logit - log_sum;
-        all.entropy -= all.p[i] * all.log_p[i];
     }
     return all;
 }

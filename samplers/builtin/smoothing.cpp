@@ -4,44 +4,23 @@
 // Source: kalomaze, 2024; text-generation-webui.
 
 #include "samplers/builtin/builtin.h"
-#include "samplers/builtin/probabilities.h"
-#include "samplers/builtin/switchable.h"
 
 namespace foresay::samplers {
-namespace {
-
-struct Smoothing {
-    static constexpr Info info{"smoothing", "1", "Draws rivals of the best token nearer to it.", "Apache-2.0"};
-    struct Parameters {
-        double factor = 0.0;
-        double curve = 1.0;
-    };
-    static auto parameters() {
-        return foresay::parameters(real("factor", &Parameters::factor, 0.0, 10.0, "Steepness; 0 is off."),
-                                   real("curve", &Parameters::curve, 1.0, 3.0, "1 is a parabola, 3 is cubic."));
-    }
-    Smoothing(Parameters p, Host)
-        : factor_(static_cast<float>(p.factor)),
-          square_(static_cast<float>((3.0 - p.curve) / 2.0)),
-          cube_(static_cast<float>((p.curve - 1.0) / 2.0)) {}
-
-    void process(const Context&, Candidates& candidates) const {
-        if (factor_ == 0.0f) return;
-        const float best = candidates[0].logit;
-        for (std::size_t i = 0; i < candidates.size(); ++i) {
-            const float d = best - candidates[i].logit;
-            // Beyond this nothing is ever sampled, and nothing may become infinite.
-            candidates.logit(i) = best - std::fmin(factor_ * (square_ * d * d + cube_ * d * d * d), 1e4f);
-        }
-    }
-    float factor_, square_, cube_;
-};
-
-}  // namespace
 
 std::shared_ptr<const StageFactory> smoothing_factory() {
-    return switchable(&detail::Adapter<Smoothing>::sampler,
-                      [](std::span<const ParameterValue> p) { return std::get<double>(p[0]) == 0.0; });
+    StageDescription description{"smoothing",
+                                 "Draws rivals of the best token nearer to it.",
+                                 {},
+                                 {{"factor", ParameterType::real, 0.0, 0.0, 10.0, {}, "Steepness; 0 is off."},
+                                  {"curve", ParameterType::real, 1.0, 1.0, 3.0, {}, "1 is a parabola, 3 is cubic."}}};
+    return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
+        const double factor = std::get<double>(parameters[0]), curve = std::get<double>(parameters[1]);
+        const kernels::SamplingStep step{.kind = kernels::SamplingStepKind::smoothing,
+                                         .smoothing = {.factor = static_cast<float>(factor),
+                                                       .square = static_cast<float>((3.0 - curve) / 2.0),
+                                                       .cube = static_cast<float>((curve - 1.0) / 2.0)}};
+        return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, factor == 0.0, false));
+    });
 }
 
 }  // namespace foresay::samplers

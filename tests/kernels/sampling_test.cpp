@@ -1,5 +1,5 @@
 // Sampling of a backend against sample_row() on the same logits: every kind of plan, rows with ties and infinities,
-// rows that the backend cannot cut short.
+// rows that the backend cannot cut short; vocabularies from 1 to 128,256.
 
 #include <gtest/gtest.h>
 
@@ -232,8 +232,139 @@ TEST_P(Sampling, KeepsTheCandidatesItChoosesFrom) {
     }
 }
 
+// ------------------------------------------------------------------- steps by probabilities, entropy and spread
+
+constexpr std::int32_t kLargeVocab = 128256;
+constexpr std::int32_t kLargeRows = 8;
+
+// The rows above, and two of extremes.
+float large_value(std::mt19937& random, std::int32_t row, std::int32_t id) {
+    const float largest = std::numeric_limits<float>::max();
+    if (row < 6) return value(random, row, id);
+    const std::uint32_t kind = random() % 5;
+    if (row == 6)
+        return kind == 0 ? largest : kind == 1 ? -largest : kind == 2 ? 1e-45f : 1e30f / static_cast<float>(id + 1);
+    return id % 997 == 0 ? 3.0f : -kInfinity;  // few, and alike
+}
+
+// Every step, from what changes nothing to what leaves the best alone.
+std::vector<SamplingStep> steps_by_distribution() {
+    using Kind = SamplingStepKind;
+    std::vector<SamplingStep> out;
+    for (const double limit : {0.0, 0.02, 0.3, 0.9, 1.0}) {
+        for (const Kind kind : {Kind::tfs, Kind::typical, Kind::top_a, Kind::top_n_sigma})
+            out.push_back({.kind = kind, .limit = limit});
+    }
+    for (const double limit : {1e-12, 0.0003, 0.02, 1.0}) {
+        for (const Kind kind : {Kind::epsilon_cutoff, Kind::eta_cutoff}) out.push_back({.kind = kind, .limit = limit});
+    }
+    for (const double limit : {2.5, 100.0}) out.push_back({.kind = Kind::top_n_sigma, .limit = limit});
+    for (const DynamicTemperature range : {DynamicTemperature{.min = 0.01, .max = 0.01, .exponent = 1.0f},
+                                           DynamicTemperature{.min = 0.5, .max = 2.0, .exponent = 0.7f},
+                                           DynamicTemperature{.min = 0.01, .max = 10.0, .exponent = 10.0f}})
+        out.push_back({.kind = Kind::dynatemp, .dynatemp = range});
+    for (const Smoothing curve : {Smoothing{.factor = 0.2f, .square = 0.5f, .cube = 0.5f},
+                                  Smoothing{.factor = 10.0f, .square = 0.0f, .cube = 1.0f},
+                                  Smoothing{.factor = 1e-3f, .square = 1.0f, .cube = 0.0f}})
+        out.push_back({.kind = Kind::smoothing, .smoothing = curve});
+    return out;
+}
+
+// Plans around one of them: after a cut to the most and to a few candidates, which they leave in the slot, too; and a
+// spread on the row as well, with nothing that cuts, with a cut, and between other steps.
+std::vector<SamplingPlan> plans_around(const SamplingStep& step, const Lists& lists) {
+    std::vector<SamplingPlan> out;
+    const SamplingStep penalties = penalties_of(lists, 0.3f);
+    out.push_back({.cut = kCandidateCut, .keep = true, .step_count = 1, .steps = {step}});
+    out.push_back({.cut = 37,
+                   .cut_at = 1,
+                   .keep = true,
+                   .step_count = 4,
+                   .steps = {penalties, step, temperature(0.7f), top_p(0.95f)}});
+    out.push_back({.cut = kCandidateCut, .step_count = 3, .steps = {temperature(1.5f), step, step}});
+    if (step.kind != SamplingStepKind::top_n_sigma) return out;
+    out.push_back({.step_count = 1, .steps = {step}});
+    out.push_back({.step_count = 3, .steps = {penalties, step, temperature(2.0f)}});
+    out.push_back({.cut = 60, .cut_at = 2, .keep = true, .step_count = 3, .steps = {step, penalties, top_p(0.9f)}});
+    out.push_back({.cut = kCandidateCut,
+                   .cut_at = 3,
+                   .keep = true,
+                   .step_count = 4,
+                   .steps = {{.kind = SamplingStepKind::mask, .bits = lists.bits}, step, temperature(0.6f), step}});
+    return out;
+}
+
+TEST_P(Sampling, OfStepsByDistributionIsThatOfSampleRow) {
+    TinyConfig config;
+    config.shape.vocab = kLargeVocab;
+    config.shape.layers = 1;
+    const TinyModel model(config);
+    TinyRun run(model, backend_ops(GetParam(), 2), 1, kLargeRows);
+    std::mt19937 random(9);
+    const Lists lists(random);  // of the first ids: bits say that others are dropped
+    Sequence sequence{{0}};
+    feed(run, sequence, random_tokens(4, kLargeRows, kLargeVocab), {kLargeRows});
+    std::vector<std::vector<float>> rows(kLargeRows, std::vector<float>(kLargeVocab));
+    for (std::int32_t row = 0; row < kLargeRows; ++row) {
+        for (std::int32_t id = 0; id < kLargeVocab; ++id) rows[row][id] = large_value(random, row, id);
+    }
+    SamplingScratch scratch;
+    // Row `row` of the model's logits becomes rows[from], and sampling from it must do what sample_row() does.
+    const auto fill = [&](std::int32_t row, std::int32_t from, std::int32_t vocab) {
+        const auto logits = run.ops().logits(run.workspace(), row);
+        std::copy_n(rows[from].begin(), vocab > 0 ? vocab : kLargeVocab, logits.begin());
+    };
+    const auto expect_sampled = [&](std::int32_t from, const SamplingPlan& plan, std::int32_t slot) {
+        std::vector<float> logits = rows[from];
+        const SampledToken expected = sample_row(logits, plan, scratch);
+        const SampledToken found = run.ops().sampled(run.workspace(), slot);
+        ASSERT_EQ(found.token, expected.token);
+        ASSERT_EQ(found.margin, expected.margin);
+        if (!plan.keep) return;
+        logits = rows[from];
+        const Candidates list = candidates_row(logits, plan, scratch);
+        const Candidates kept = run.ops().candidates(run.workspace(), slot);
+        ASSERT_EQ(kept.count, list.count);
+        for (std::int32_t i = 0; i < list.count; ++i) {
+            ASSERT_EQ(kept.ids[i], list.ids[i]);
+            ASSERT_EQ(kept.logits[i], list.logits[i]);
+        }
+    };
+    std::uint32_t index = 0;
+    for (const SamplingStep& step : steps_by_distribution()) {
+        for (const SamplingPlan& shape : plans_around(step, lists)) {
+            for (const std::int32_t vocab : {1, 257, 32000, 0}) {
+                SCOPED_TRACE(testing::Message()
+                             << "kind " << static_cast<int>(step.kind) << ", limit " << step.limit << ", "
+                             << shape.step_count << " steps, cut " << shape.cut << ", vocabulary " << vocab);
+                std::vector<SamplingPlan> batch(kLargeRows, shape);
+                std::vector<std::int32_t> slots;
+                for (std::int32_t row = 0; row < kLargeRows; ++row) {
+                    fill(row, row, vocab);
+                    batch[row].vocab = vocab;
+                    batch[row].greedy = row % 4 == 3;
+                    batch[row].key = {.seed = 79, .branch = 1, .index = ++index};
+                    slots.push_back((5 * row + 2) % kTokenSlots);
+                }
+                run.ops().sample(run.workspace(), batch, slots);
+                for (std::int32_t row = 0; row < kLargeRows; ++row) {
+                    SCOPED_TRACE("row " + std::to_string(row));
+                    ASSERT_NO_FATAL_FAILURE(expect_sampled(row, batch[row], slots[row]));
+                }
+                // One row alone: a plan without lists travels with the launch then.
+                const std::int32_t alone = static_cast<std::int32_t>(++index / kLargeRows % kLargeRows), slot = 1;
+                SCOPED_TRACE("row " + std::to_string(alone) + " alone");
+                fill(0, alone, vocab);
+                run.ops().sample(run.workspace(), {&batch[alone], 1}, {&slot, 1});
+                ASSERT_NO_FATAL_FAILURE(expect_sampled(alone, batch[alone], slot));
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Sampling, testing::ValuesIn(fast_backends()),
                          [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Plain, Sampling, testing::Values("reference"), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace foresay::test

@@ -31,6 +31,14 @@ ChainSpec random_chain(std::mt19937& random, std::int32_t vocab) {
     all.push_back({"top_p", {{"p", real(0.3, 1.0)}}});
     all.push_back({"min_p", {{"p", real(0.0, 0.2)}}});
     all.push_back({"xtc", {{"probability", 0.5}, {"threshold", real(0.01, 0.2)}}});
+    all.push_back({"top_n_sigma", {{"n", real(0.2, 3.0)}}});
+    all.push_back({"tfs", {{"z", real(0.1, 1.0)}}});
+    all.push_back({"typical", {{"p", real(0.1, 1.0)}}});
+    all.push_back({"top_a", {{"a", real(0.0, 0.9)}}});
+    all.push_back({"epsilon_cutoff", {{"epsilon", real(0.0, 0.01)}}});
+    all.push_back({"eta_cutoff", {{"eta", real(0.0, 0.01)}}});
+    all.push_back({"dynatemp", {{"min", real(0.1, 1.0)}, {"max", real(1.0, 3.0)}, {"exponent", real(0.2, 3.0)}}});
+    all.push_back({"smoothing", {{"factor", real(0.0, 1.0)}, {"curve", real(1.0, 3.0)}}});
     all.push_back({"temperature", {{"value", random() % 5 == 0 ? 0.0 : real(0.2, 2.0)}}});
     std::shuffle(all.begin(), all.end(), random);
     all.resize(random() % (all.size() + 1));
@@ -41,8 +49,8 @@ TEST(Chain, CompiledPlanEqualsHost) {
     std::mt19937 random(1);
     PlanBuffer buffer;
     kernels::SamplingScratch scratch;
-    for (int round = 0; round < 400; ++round) {
-        const std::int32_t vocab = round % 3 == 0 ? 16384 : static_cast<std::int32_t>(random() % 2000 + 1);
+    for (int round = 0; round < 800; ++round) {
+        const std::int32_t vocab = round % 6 == 0 ? 16384 : static_cast<std::int32_t>(random() % 2000 + 1);
         const LetterVocabulary vocabulary(vocab);
         Chain chain(random_chain(random, vocab), vocabulary);
         std::vector<std::int32_t> history(random() % 200);

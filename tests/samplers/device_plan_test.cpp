@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/sampling.h"
+#include "kernels/sampling_cutoffs.h"
 #include "kernels/sampling_steps.h"
 #include "tests/samplers/support.h"
 
@@ -68,6 +69,102 @@ float bound_of_groups(const std::vector<float>& row, std::int32_t vocab, std::in
     return prefix_bound(prefix);
 }
 
+std::vector<Entry> entries_of_keys(const std::vector<std::uint64_t>& keys, std::size_t most) {
+    std::vector<Entry> list;
+    for (std::size_t i = 0; i < std::min(most, keys.size()); ++i) list.push_back({key_id(keys[i]), key_logit(keys[i])});
+    return list;
+}
+
+// Neighbours first, as warps merge them by shuffles; `lanes` is a power of two.
+Moments merged_lanes(std::vector<Moments> m, std::size_t lanes) {
+    m.resize(lanes, Moments::none());
+    for (std::size_t offset = 1; offset < lanes; offset *= 2) {
+        for (std::size_t lane = 0; lane < lanes; lane += 2 * offset) m[lane] = merged(m[lane], m[lane + offset]);
+    }
+    return m[0];
+}
+
+// In the kernels' order: threads of a warp, warps of a part, parts of a row in portions of 32.
+Moments moments_as_device(const std::vector<float>& x, std::int32_t n) {
+    constexpr std::int32_t kPart = 512 * kGroup;
+    std::vector<Moments> parts;
+    for (std::int32_t part = 0; part < n; part += kPart) {
+        std::vector<Moments> warps;
+        for (std::int32_t warp = part; warp < part + kPart; warp += 32 * kGroup) {
+            std::vector<Moments> threads;
+            for (std::int32_t first = warp; first < warp + 32 * kGroup; first += kGroup)
+                threads.push_back(moments_of(x.data() + std::min(first, n), std::clamp(n - first, 0, kGroup)));
+            warps.push_back(merged_lanes(threads, 32));
+        }
+        parts.push_back(merged_lanes(warps, 32));
+    }
+    MomentsTree tree;
+    for (std::size_t begin = 0; begin < parts.size(); begin += 32) {
+        const auto first = parts.begin() + static_cast<std::ptrdiff_t>(begin);
+        tree.add(merged_lanes(
+            {first, first + static_cast<std::ptrdiff_t>(std::min<std::size_t>(32, parts.size() - begin))}, 32));
+    }
+    return tree.all();
+}
+
+// The steps of kernels/sampling_cutoffs.h. `weights`: of the candidates.
+std::vector<Entry> cut_off(const cuda::DeviceStep& step, std::vector<Entry> list,
+                           const std::vector<std::uint64_t>& weights) {
+    const auto keep = [&](std::size_t count) { list.resize(std::clamp<std::size_t>(count, 1, list.size())); };
+    const auto count_leading = [&](std::size_t most, auto holds) {
+        std::size_t count = 0;
+        while (count < most && holds(count)) ++count;
+        return count;
+    };
+    const float best = list[0].logit;
+    const std::size_t count = list.size();
+    WeightSums sums;
+    for (std::size_t i = count; i-- > 0;) {  // in any order
+        sums.weight += weights[i];
+        sums.distance += weighed_distance(weights[i], list[i].logit, best);
+    }
+    if (step.kind == SamplingStepKind::top_n_sigma) {
+        std::vector<float> logits;
+        for (const Entry& entry : list) logits.push_back(entry.logit);
+        const double least = least_within(step.limit, moments_as_device(logits, static_cast<std::int32_t>(count)));
+        keep(count_leading(count, [&](std::size_t i) { return is_within(list[i].logit, least); }));
+    } else if (step.kind == SamplingStepKind::tfs) {
+        if (count < 3) return list;
+        std::vector<std::uint64_t> bends;
+        for (std::size_t i = 0; i + 2 < count; ++i)
+            bends.push_back(bend(weights[i], weights[i + 1], weights[i + 2]) + (i > 0 ? bends[i - 1] : 0));
+        if (bends.back() == 0) return list;
+        keep(1 +
+             count_leading(count - 2, [&](std::size_t i) { return tfs_goes_on(step.limit, bends[i], bends.back()); }));
+    } else if (step.kind == SamplingStepKind::typical) {
+        std::vector<std::uint64_t> keys;
+        for (std::size_t i = 0; i < count; ++i)
+            keys.push_back(typical_key(list[i].logit, best, expected_distance(sums), static_cast<std::int32_t>(i)));
+        std::sort(keys.begin(), keys.end());
+        const std::uint64_t enough = typical_weight(step.limit, sums.weight);
+        std::uint64_t reached = 0;
+        bool done = false;
+        for (const std::uint64_t key : keys) {
+            const auto rank = static_cast<std::size_t>(rank_of(key));
+            if (done) list[rank].logit = -kInfinity;
+            reached += weights[rank];
+            done = reached >= enough;
+        }
+        list = entries_of_keys(sorted_keys(list), count);
+    } else if (step.kind == SamplingStepKind::dynatemp || step.kind == SamplingStepKind::smoothing) {
+        const float temperature = dynamic_temperature(step.dynatemp, static_cast<std::int32_t>(count), sums);
+        for (Entry& entry : list) {
+            entry.logit = step.kind == SamplingStepKind::dynatemp ? entry.logit / temperature
+                                                                  : smoothed(step.smoothing, entry.logit, best);
+        }
+        list = entries_of_keys(sorted_keys(list), count);
+    } else {
+        const double least = least_probability(step, weights[0], sums);
+        keep(count_leading(count, [&](std::size_t i) { return is_probable(weights[i], sums.weight, least); }));
+    }
+    return list;
+}
+
 std::vector<Entry> ranked(const cuda::DeviceStep& step, const NoiseKey& key, std::vector<Entry> list) {
     const auto keep = [&](std::size_t count) { list.resize(std::clamp<std::size_t>(count, 1, list.size())); };
     if (list.empty()) return list;
@@ -87,6 +184,10 @@ std::vector<Entry> ranked(const cuda::DeviceStep& step, const NoiseKey& key, std
     } else if (step.kind == SamplingStepKind::top_p) {
         const std::uint64_t enough = top_p_weight(step.top_p, sums.back());
         keep(1 + count_leading([&](std::size_t i) { return sums[i] < enough; }));
+    } else if (step.kind != SamplingStepKind::xtc) {
+        std::vector<std::uint64_t> weights;
+        for (const Entry& entry : list) weights.push_back(fixed_weight(entry.logit, list[0].logit));
+        list = cut_off(step, std::move(list), weights);
     } else if (list.size() > 1 && xtc_acts(step.xtc, key)) {
         const std::size_t likely = count_leading(
             [&](std::size_t i) { return xtc_is_likely(step.xtc, sums[i] - (i > 0 ? sums[i - 1] : 0), sums.back()); });
@@ -95,16 +196,15 @@ std::vector<Entry> ranked(const cuda::DeviceStep& step, const NoiseKey& key, std
     return list;
 }
 
-std::vector<Entry> entries_of_keys(const std::vector<std::uint64_t>& keys, std::size_t most) {
-    std::vector<Entry> list;
-    for (std::size_t i = 0; i < std::min(most, keys.size()); ++i) list.push_back({key_id(keys[i]), key_logit(keys[i])});
-    return list;
-}
-
 // What the kernel does with an encoded plan, in its order, one thread at a time.
 SampledToken run_as_device(const cuda::DevicePlan& plan, const std::uint32_t* words, std::vector<float> row) {
     const auto at = [&](std::int32_t id) -> float& { return row[static_cast<std::size_t>(id)]; };
     for (std::int32_t step = 0; step < plan.whole; ++step) {
+        if (plan.spread == step + 1) {
+            const double least = least_within(plan.step[step].limit, moments_as_device(row, plan.vocab));
+            for (std::int32_t id = 0; id < plan.vocab; ++id) at(id) = is_within(at(id), least) ? at(id) : -kInfinity;
+            continue;
+        }
         for (std::int32_t id = 0; id < plan.vocab; ++id) at(id) = stepped(plan.step[step], words, id, at(id));
     }
     const auto score = [&](const Entry& entry) {
@@ -157,13 +257,16 @@ struct Lists {
 
 SamplingStep random_step(std::mt19937& random, const Lists& lists) {
     const auto unit = [&] { return static_cast<float>(random() % 1000) * 0.001f; };
-    return {.kind = static_cast<SamplingStepKind>(random() % 8),
+    return {.kind = static_cast<SamplingStepKind>(random() % (1 + static_cast<unsigned>(SamplingStepKind::smoothing))),
             .penalties = {.repeat = 0.5f + unit(), .frequency = unit() - 0.3f, .presence = unit()},
             .temperature = 0.05f + 2.0f * unit(),
             .top_k = static_cast<std::uint32_t>(random() % 3 == 0 ? random() : random() % 700),
             .top_p = unit(),
             .min_p_log = -8.0f * unit(),
             .xtc = {.probability = unit(), .threshold = 0.6f * unit(), .stream = static_cast<std::uint32_t>(random())},
+            .limit = random() % 2 == 0 ? 0.05 * unit() * unit() : 1.5 * unit(),
+            .dynatemp = {.min = 0.1 + unit(), .max = 1.0 + 2.0 * unit(), .exponent = 0.1f + 3.0f * unit()},
+            .smoothing = {.factor = unit(), .square = unit(), .cube = unit()},
             .values = lists.values,
             .counts = lists.counts,
             .bits = lists.bits};
@@ -173,7 +276,7 @@ TEST(DevicePlan, ChoosesWhatTheHostChooses) {
     std::mt19937 random(11);
     SamplingScratch scratch;
     int run = 0, with_cut = 0;
-    for (int round = 0; round < 4000; ++round) {
+    for (int round = 0; round < 8000; ++round) {
         const std::int32_t length = 1 + static_cast<std::int32_t>(random() % 3000);
         const Lists lists(random, length);
         SamplingPlan plan;
@@ -227,6 +330,21 @@ TEST(DevicePlan, RefusesWhatTheDeviceCannotRank) {
     EXPECT_FALSE(runs({warm, top_p}, 512, 2));  // the cut comes after the ranking
     EXPECT_FALSE(runs({few, top_p}, 40, 2));    // a second cut, to fewer
     EXPECT_TRUE(runs({few, top_p}, 512, 2));
+    // A spread is found without ranking, once; after the cut it is like any other step.
+    const SamplingStep sigma{.kind = SamplingStepKind::top_n_sigma, .limit = 1.0};
+    EXPECT_TRUE(runs({warm, sigma, warm}));
+    EXPECT_TRUE(runs({sigma, warm, few, top_p}));
+    EXPECT_FALSE(runs({sigma, warm, sigma}));
+    EXPECT_TRUE(runs({sigma, few, sigma, sigma}));
+    EXPECT_FALSE(runs({sigma, top_p}));
+    using Kind = SamplingStepKind;
+    for (const Kind kind : {Kind::tfs, Kind::typical, Kind::top_a, Kind::epsilon_cutoff, Kind::eta_cutoff,
+                            Kind::dynatemp, Kind::smoothing}) {
+        EXPECT_FALSE(runs({warm, {.kind = kind}}));  // of the whole vocabulary
+        EXPECT_TRUE(runs({few, {.kind = kind}}));
+        EXPECT_FALSE(runs({many, {.kind = kind}}));
+        EXPECT_TRUE(runs({sigma, {.kind = kind}}, 512, 1));
+    }
 }
 
 // ---------------------------------------------------------------------------------------------- shared arithmetic

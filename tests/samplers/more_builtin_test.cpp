@@ -38,20 +38,15 @@ public:
     }
     void accept(const AcceptedToken& token) { EXPECT_EQ(state_->accept(token), ""); }
     // The logits that are left, best first before the stage; ids are 0, 1, ...
-    std::vector<float> left(std::vector<float> logits) {
-        std::vector<std::int32_t> ids(logits.size());
-        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
-        kernels::Candidates list{ids.data(), logits.data(), static_cast<std::int32_t>(ids.size())};
-        EXPECT_EQ(stage_->process(state_.get(), {.history = history_}, list), "");
-        logits.resize(static_cast<std::size_t>(list.count));
-        return logits;
+    std::vector<float> left(const std::vector<float>& logits) {
+        std::vector<float> left;
+        for (const Entry& entry : run(logits)) left.push_back(entry.logit);
+        return left;
     }
-    std::vector<int> left_ids(std::vector<float> logits) {
-        std::vector<std::int32_t> ids(logits.size());
-        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
-        kernels::Candidates list{ids.data(), logits.data(), static_cast<std::int32_t>(ids.size())};
-        EXPECT_EQ(stage_->process(state_.get(), {.history = history_}, list), "");
-        return {ids.begin(), ids.begin() + list.count};
+    std::vector<int> left_ids(const std::vector<float>& logits) {
+        std::vector<int> left;
+        for (const Entry& entry : run(logits)) left.push_back(entry.id);
+        return left;
     }
     // What is added to tokens, of stages that add.
     std::vector<std::pair<int, float>> added() {
@@ -66,6 +61,22 @@ public:
     EndingVocabulary& vocabulary() { return vocabulary_; }
 
 private:
+    std::vector<Entry> run(std::vector<float> logits) {
+        std::vector<std::int32_t> ids(logits.size());
+        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+        kernels::Candidates list{ids.data(), logits.data(), static_cast<std::int32_t>(ids.size())};
+        kernels::SamplingScratch scratch;
+        if (stage_->kind() == StageKind::step) {
+            std::vector<kernels::TokenCount> none;
+            scratch.start(list);
+            scratch.apply(stage_->step(state_.get(), none), {});
+            list = scratch.list();
+        } else {
+            EXPECT_EQ(stage_->process(state_.get(), {.history = history_}, list), "");
+        }
+        return entries_of(list);
+    }
+
     EndingVocabulary vocabulary_;
     std::shared_ptr<const StageFactory> factory_;
     std::unique_ptr<Stage> stage_;

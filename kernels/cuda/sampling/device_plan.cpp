@@ -1,9 +1,9 @@
 // Which plans the device can run, and the form in which it gets them.
 //
-// The kernel (sampling.cu) treats a plan in two halves: elementwise steps on all logits of the row, then a cut to at
-// most kMostCandidates, then the other steps on those. first_cut() finds where the halves meet: at the plan's own cut,
-// or before the first top_k, whichever comes first. A plan that ranks before it cuts has no such place and runs on the
-// host.
+// The kernel (sampling.cu) treats a plan in two halves: elementwise steps on all logits of the row, a top_n_sigma among
+// them, then a cut to at most kMostCandidates, then the other steps on those. first_cut() finds where the halves meet:
+// at the plan's own cut, or before the first top_k, whichever comes first. A plan that ranks before it cuts has no such
+// place and runs on the host.
 //
 // A new kind of step: is_elementwise() and the arithmetic are in kernels/sampling_plan.h and sampling_steps.h; if it
 // has a list, plan_words() and encode_plan() must copy it.
@@ -25,7 +25,8 @@ static_assert(sizeof(TokenValue) == 8 && sizeof(TokenCount) == 8);
 // The candidates that the first cut keeps, and the number of steps before it, which see the whole vocabulary.
 struct FirstCut {
     std::int32_t whole = 0;
-    std::int32_t keep = 0;  // 0: the plan has no cut that the device could start from
+    std::int32_t keep = 0;    // 0: the plan has no cut that the device could start from
+    std::int32_t spread = 0;  // 1 + the top_n_sigma among the steps before the cut; 0: there is none
 };
 
 FirstCut first_cut(const SamplingPlan& plan) {
@@ -38,9 +39,12 @@ FirstCut first_cut(const SamplingPlan& plan) {
         } else if (step.kind == SamplingStepKind::top_k) {
             cut.keep = top_k_count(step.top_k);
         }
-        if (cut.keep > 0 || !is_elementwise(step.kind)) return cut;
+        if (cut.keep > 0 || !takes_row(step.kind)) return cut;
+        if (step.kind != SamplingStepKind::top_n_sigma) continue;
+        if (cut.spread > 0) return cut;  // the device looks at the spread of a row once
+        cut.spread = cut.whole + 1;
     }
-    cut.keep = std::max(plan.cut, 0);  // elementwise steps only: a cut after them, or none
+    cut.keep = std::max(plan.cut, 0);  // steps on the row only: a cut after them, or none
     return cut;
 }
 
@@ -60,7 +64,7 @@ void put_list(std::span<const Entry> list, DeviceStep& step, std::uint32_t* word
 
 bool plan_runs(const SamplingPlan& plan, std::int32_t row_length) {
     const FirstCut cut = first_cut(plan);
-    // Without a cut all steps must be elementwise.
+    // Without a cut all steps must take the row.
     if (cut.keep == 0) return cut.whole == plan.step_count;
     // A second cut would have to come before a step that ranks more candidates than it keeps.
     const bool again = plan.cut > 0 && plan.cut_at > cut.whole && plan.cut_at <= plan.step_count && cut.keep > plan.cut;
@@ -86,6 +90,7 @@ void encode_plan(const SamplingPlan& plan, std::int32_t row_length, std::int32_t
     out.whole = cut.whole;
     out.steps = plan.step_count;
     out.slot = slot;
+    out.spread = cut.spread;
     out.list = plan.keep ? 1 + std::clamp(plan.keep_at, cut.whole, plan.step_count) : 0;
     for (std::int32_t i = 0; i < plan.step_count; ++i) {
         const SamplingStep& step = plan.steps[i];
@@ -97,6 +102,9 @@ void encode_plan(const SamplingPlan& plan, std::int32_t row_length, std::int32_t
               .top_p = step.top_p,
               .min_p_log = step.min_p_log,
               .xtc = step.xtc,
+              .limit = step.limit,
+              .dynatemp = step.dynatemp,
+              .smoothing = step.smoothing,
               .first = static_cast<std::int32_t>(used),
               .count = 0};
         if (step.kind == SamplingStepKind::bias) put_list(step.values, to, words, used);

@@ -1,8 +1,8 @@
 // kernels/cuda/sampling/device_plan.h: a SamplingPlan in the form that the device reads: of fixed size, with lists as
 // offsets into one array of words.
 //
-// Limits:   a plan that ranks more than kMostCandidates, or that ranks the whole vocabulary, does not run on the device
-//           (plan_runs); the backend then copies the row and runs sample_row().
+// Limits:   a plan that ranks more than kMostCandidates, or that ranks the whole vocabulary (but for one top_n_sigma),
+//           does not run on the device (plan_runs); the backend then copies the row and runs sample_row().
 // Threads:  pure functions. Host code without CUDA headers, so tests run it on machines without nvcc.
 // Errors:   none.
 #pragma once
@@ -26,6 +26,9 @@ struct DeviceStep {
     float top_p;
     float min_p_log;
     Xtc xtc;
+    double limit;
+    DynamicTemperature dynatemp;
+    Smoothing smoothing;
     std::int32_t first, count;
 };
 
@@ -37,7 +40,8 @@ struct DevicePlan {
     std::int32_t whole;  // steps [0, whole) see the whole vocabulary; the cut and the other steps follow
     std::int32_t steps;
     std::int32_t slot;
-    std::int32_t list;  // the candidates before step list - 1 go to the host as well; 0: none do
+    std::int32_t spread;  // step spread - 1, of the first `whole`, is a top_n_sigma; 0: none is
+    std::int32_t list;    // the candidates before step list - 1 go to the host as well; 0: none do
     DeviceStep step[kMaxSamplingSteps];
 };
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/sampling/device_plan.h"
 #include "kernels/sampled_token.h"
+#include "kernels/sampling_cutoffs.h"
 
 namespace foresay::kernels::cuda {
 
@@ -27,6 +28,8 @@ struct SamplingMemory {
     DeviceBuffer<float> part_best;         // [rows, parts, 3]: the BestTwo of each part of a row
     DeviceBuffer<std::int32_t> arrived;    // [rows]: parts that are done; zero between launches
     DeviceBuffer<std::int32_t> nonfinite;  // [rows]: parts with a NaN or an infinity; zero between launches
+    DeviceBuffer<Moments> part_moments;    // [rows, parts]: of each part of a row
+    DeviceBuffer<double> least;            // [rows]: the lowest logit that a top_n_sigma keeps
     void allocate(std::int32_t rows, std::int32_t vocab);
 };
 
@@ -35,6 +38,7 @@ struct SamplingCall {
     std::int32_t vocab = 0;   // of the rows
     float* logits = nullptr;  // [rows, stride]; rows are padded to a multiple of 16
     std::int64_t stride = 0;
+    bool spread = false;                   // whether a plan has a top_n_sigma before its cut
     std::int32_t candidates = 0;           // the largest vocabulary of a plan
     const DevicePlan* plans = nullptr;     // [rows], device; null: the one that launch_sampling() is given
     const std::uint32_t* words = nullptr;  // lists of the plans, device

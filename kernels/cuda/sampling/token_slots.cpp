@@ -147,9 +147,11 @@ void TokenSlots::sample_on_device(const Stream& stream, LogitRows& logits, std::
     auto* const lists = travels ? nullptr : reinterpret_cast<std::uint32_t*>(plans_host_.data() + lists_at);
     int64_t used = 0;
     int32_t candidates = 1;
+    bool spread = false;
     for (std::size_t i = 0; i < plans.size(); ++i) {
         encode_plan(plans[i], logits.vocab(), slots[i], encoded[i], lists, used);
         candidates = std::max(candidates, encoded[i].vocab);
+        spread = spread || encoded[i].spread > 0;
     }
     SamplingCall call;
     call.rows = static_cast<int32_t>(plans.size());
@@ -157,6 +159,7 @@ void TokenSlots::sample_on_device(const Stream& stream, LogitRows& logits, std::
     call.logits = logits.data();
     call.stride = logits.stride();
     call.candidates = candidates;
+    call.spread = spread;
     if (!travels) {
         cuda_check(cudaMemcpyAsync(plans_.data(), plans_host_.data(), bytes, cudaMemcpyHostToDevice, stream),
                    "cannot copy plans");
