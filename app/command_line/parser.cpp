@@ -103,13 +103,20 @@ void OptionParser::flag(const std::string& names, std::function<void()> take, co
     describe(app_.add_flag_callback(names, std::move(take), doc)->disable_flag_override(), {.value = "", .doc = doc});
 }
 
+namespace {
+
+// CLI11 takes a name without spaces; the description has the rest, such as PLUGIN [KEY=VALUE...].
+std::string first_word(const std::string& text) { return text.substr(0, text.find(' ')); }
+
+}  // namespace
+
 void OptionParser::argument(std::string& value, OptionText text) {
-    CLI::Option* option = app_.add_option(text.value, value, text.doc);
+    CLI::Option* option = app_.add_option(first_word(text.value), value, text.doc);
     describe(option, text, true);
 }
 
 void OptionParser::argument_list(std::vector<std::string>& values, OptionText text, int least, int most) {
-    CLI::Option* option = app_.add_option(text.value, values, text.doc);
+    CLI::Option* option = app_.add_option(first_word(text.value), values, text.doc);
     if (most != kUnbounded) option->expected(least, most);
     describe(option, text, true);
     description_.options.back().repeatable = most == kUnbounded;

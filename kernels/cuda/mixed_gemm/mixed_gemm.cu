@@ -16,9 +16,10 @@ void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const D
 
 namespace {
 
-// float32 is rare, and mxfp4 is a type of experts, which have products of their own.
+// float32 is rare, mxfp4 is a type of experts, which have products of their own, and packed rows are unpacked by the
+// decode kernel only.
 constexpr bool has_mixed_gemm(QuantType quant_type) {
-    return quant_type != QuantType::f32 && quant_type != QuantType::mxfp4;
+    return quant_type != QuantType::f32 && quant_type != QuantType::mxfp4 && quant_type != QuantType::packed;
 }
 
 // Calls body with the type as a constant.
@@ -41,6 +42,7 @@ auto with_type(QuantType quant_type, const Body& body) {
             return body(std::integral_constant<QuantType, QuantType::bf16>());
         case QuantType::f32:
         case QuantType::mxfp4:
+        case QuantType::packed:
             break;
     }
     bug("a quantisation type without mixed_gemm");
