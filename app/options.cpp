@@ -7,6 +7,7 @@
 #include "app/command_line/parser.h"
 #include "app/files.h"
 #include "base/error.h"
+#include "base/split.h"
 #include "core/config/schema.h"
 #include "core/models/shapes.h"
 #include "kernels/quant_type.h"
@@ -120,13 +121,9 @@ void override_key(Options& options, const std::string& name, const std::string& 
 
 // --device is in place of both keys, whatever a configuration says.
 void override_device(Options& options, const std::string& devices) {
-    std::vector<std::string> list;
-    for (std::size_t at = 0; at <= devices.size();) {
-        const std::size_t comma = std::min(devices.find(',', at), devices.size());
-        list.push_back(devices.substr(at, comma - at));
-        at = comma + 1;
-    }
-    if (list.size() > 1) {
+    const std::vector<std::string_view> parts = split(devices, ',');
+    if (parts.size() > 1) {
+        const std::vector<std::string> list(parts.begin(), parts.end());
         override_key(options, "--device", "runtime.devices", core::to_toml(core::ConfigValue(list)));
         return;
     }

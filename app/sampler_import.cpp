@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/split.h"
 #include "samplers/stage.h"
 
 namespace foresay::app {
@@ -490,10 +491,8 @@ private:
                 return true;
             }
             const std::string text = list->second.is_string() ? list->second.get<std::string>() : list->second.dump();
-            for (std::size_t begin = 0; begin <= text.size();) {
-                const std::size_t end = std::min(text.find(';', begin), text.size());
-                if (end > begin) add_name(text.substr(begin, end - begin));
-                begin = end + 1;
+            for (const std::string_view name : split(text, ';')) {
+                if (!name.empty()) add_name(std::string(name));
             }
             return true;
         }

@@ -37,17 +37,18 @@ std::int32_t batch_decode_rows(std::int32_t sequences, std::int32_t least) {
 std::int64_t Engine::State::contexts_with_room(const core::ContextOptions& context, bool with_draft) const {
     if (list == nullptr) {
         const std::int64_t own = ops->free_memory();
-        std::int64_t each = ops->kv_bytes(target->kv_shape(), pages_of(context.length), context.kv_format);
-        if (with_draft) each += ops->kv_bytes(draft->kv_shape(), pages_of(draft_context()), context.kv_format);
+        std::int64_t each = ops->kv_bytes(target->kv_shape(), core::pages_for(context.length), context.kv_format);
+        if (with_draft) each += ops->kv_bytes(draft->kv_shape(), core::pages_for(draft_context()), context.kv_format);
         return (own >= 0 ? own : speculative::available_memory()) / 2 / std::max<std::int64_t>(1, each);
     }
     // Each device has the keys and values of its own layers. place_layers() has left room for some contexts.
     const std::int64_t placed = placed_contexts;
     std::int64_t least = std::numeric_limits<std::int64_t>::max(), on_host = 0;
     for (std::size_t d = 0; d < list->size(); ++d) {
-        std::int64_t each = list->kv_bytes_on(d, target->kv_shape(), pages_of(context.length), context.kv_format);
+        std::int64_t each =
+            list->kv_bytes_on(d, target->kv_shape(), core::pages_for(context.length), context.kv_format);
         if (with_draft) {
-            each += list->kv_bytes_on(d, draft->kv_shape(), pages_of(draft_context()), context.kv_format);
+            each += list->kv_bytes_on(d, draft->kv_shape(), core::pages_for(draft_context()), context.kv_format);
         }
         if (each == 0) continue;
         const std::int64_t own = list->device(d).free_memory();

@@ -27,11 +27,6 @@ struct OpenedModel {
     std::shared_ptr<const core::Tokenizer> tokenizer;
 };
 
-// Pages of a KV cache for so many positions.
-inline std::int32_t pages_of(std::int32_t positions) {
-    return (positions + kernels::kPagePositions - 1) / kernels::kPagePositions;
-}
-
 // All that a configuration names, opened and checked, before any weight is loaded.
 struct OpenedParts {
     core::Config config;

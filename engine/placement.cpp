@@ -40,7 +40,7 @@ core::DeviceRoom room_of(kernels::Ops& ops, std::string name, const core::ModelC
     room.keeps_packed = kernels::keeps_rows_packed(ops);
     room.workspace =
         ops.workspace_bytes(config.shape, std::max(context.prefill_rows, context.decode_rows), context.decode_rows);
-    const std::int32_t pages = pages_of(context.length);
+    const std::int32_t pages = core::pages_for(context.length);
     for (std::int32_t i = 0; i < config.shape.layers; ++i) {
         const core::LayerConfig layer = core::layer_config(config, i);
         kernels::KvShape shape;

@@ -302,6 +302,12 @@ void SplitOps::enter(Workspace& workspace, std::size_t d) {
     a.current = d;
 }
 
+void SplitOps::run(void (Ops::*of)(const PreparedOp&, Workspace&), const PreparedOp& op, Workspace& workspace) {
+    enter(workspace, self(op).device);
+    SplitWorkspace& a = self(workspace);
+    on(a.current, [&](Ops& device) { (device.*of)(inner(op), *a.parts[a.current]); });
+}
+
 void SplitOps::embed(const PreparedOp& op, Workspace& workspace) {
     SplitWorkspace& a = self(workspace);
     a.current = self(op).device;
@@ -337,41 +343,17 @@ void SplitOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages&
        [&](Ops& device) { device.attend(inner(op), *a.parts[a.current], part(kv, op, layer), layer_of(kv, layer)); });
 }
 
-void SplitOps::attention_out(const PreparedOp& op, Workspace& workspace) {
-    enter(workspace, self(op).device);
-    SplitWorkspace& a = self(workspace);
-    on(a.current, [&](Ops& device) { device.attention_out(inner(op), *a.parts[a.current]); });
-}
+void SplitOps::attention_out(const PreparedOp& op, Workspace& workspace) { run(&Ops::attention_out, op, workspace); }
 
-void SplitOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
-    enter(workspace, self(op).device);
-    SplitWorkspace& a = self(workspace);
-    on(a.current, [&](Ops& device) { device.mlp_in(inner(op), *a.parts[a.current]); });
-}
+void SplitOps::mlp_in(const PreparedOp& op, Workspace& workspace) { run(&Ops::mlp_in, op, workspace); }
 
-void SplitOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
-    enter(workspace, self(op).device);
-    SplitWorkspace& a = self(workspace);
-    on(a.current, [&](Ops& device) { device.mlp_out(inner(op), *a.parts[a.current]); });
-}
+void SplitOps::mlp_out(const PreparedOp& op, Workspace& workspace) { run(&Ops::mlp_out, op, workspace); }
 
-void SplitOps::moe(const PreparedOp& op, Workspace& workspace) {
-    enter(workspace, self(op).device);
-    SplitWorkspace& a = self(workspace);
-    on(a.current, [&](Ops& device) { device.moe(inner(op), *a.parts[a.current]); });
-}
+void SplitOps::moe(const PreparedOp& op, Workspace& workspace) { run(&Ops::moe, op, workspace); }
 
-void SplitOps::per_layer(const PreparedOp& op, Workspace& workspace) {
-    enter(workspace, self(op).device);
-    SplitWorkspace& a = self(workspace);
-    on(a.current, [&](Ops& device) { device.per_layer(inner(op), *a.parts[a.current]); });
-}
+void SplitOps::per_layer(const PreparedOp& op, Workspace& workspace) { run(&Ops::per_layer, op, workspace); }
 
-void SplitOps::lm_head(const PreparedOp& op, Workspace& workspace) {
-    enter(workspace, self(op).device);
-    SplitWorkspace& a = self(workspace);
-    on(a.current, [&](Ops& device) { device.lm_head(inner(op), *a.parts[a.current]); });
-}
+void SplitOps::lm_head(const PreparedOp& op, Workspace& workspace) { run(&Ops::lm_head, op, workspace); }
 
 // --------------------------------------------------------------------------------------------------------- results
 

@@ -109,6 +109,8 @@ private:
     }
     // Makes device `d` the one that has the rows.
     void enter(Workspace& workspace, std::size_t d);
+    // An op that needs no more than the rows, on its device.
+    void run(void (Ops::*of)(const PreparedOp&, Workspace&), const PreparedOp& op, Workspace& workspace);
 
     std::vector<std::shared_ptr<Ops>> devices_;
     std::vector<std::string> names_;

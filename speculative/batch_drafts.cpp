@@ -13,7 +13,7 @@ bool BatchGenerator::State::warm_up() {
     if (model && !model->warm_up()) return false;
     constexpr double kBudgetMs = 150.0;
     if (cache().free_sequences() == 0) kept.evict_text();
-    const std::int32_t pages = (costs.widest() + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    const std::int32_t pages = core::pages_for(costs.widest());
     while (cache().free_pages() < pages && kept.evict_page()) {
     }
     warm = time_forwards(target(), costs, kBudgetMs, parts.now);

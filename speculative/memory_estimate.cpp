@@ -93,7 +93,7 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     if (device) {
         estimate.weights += kernels::keeps_rows_packed(ops) ? source.expanded_bytes() : core::unpacked_bytes(source);
     }
-    const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    const std::int64_t pages = core::pages_for(options.length);
     estimate.cache = ops.kv_bytes(core::kv_shape(config),
                                   static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);
     const std::int64_t rows = std::max(options.prefill_rows, options.decode_rows);

@@ -33,7 +33,7 @@ bool ModelDrafts::warm_up() {
     constexpr double kBudgetMs = 60.0;
     core::KvCache& cache = context_->cache();
     if (cache.free_sequences() == 0) kept_.evict_text(PagesOf::draft);
-    const std::int32_t pages = (costs_.widest() + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    const std::int32_t pages = core::pages_for(costs_.widest());
     while (cache.free_pages() < pages && kept_.evict_page(PagesOf::draft)) {
     }
     warm_ = time_forwards(*context_, costs_, kBudgetMs, now_);

@@ -9,6 +9,7 @@
 #include "app/interrupt.h"
 #include "app/options.h"
 #include "base/error.h"
+#include "base/split.h"
 #include "core/config/nearest.h"
 
 namespace foresay::app {
@@ -20,16 +21,15 @@ constexpr std::int32_t kMostSequences = 256;
 // "1,4,16"
 std::vector<std::int32_t> parse_sequences(const std::string& text) {
     std::vector<std::int32_t> numbers;
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const std::size_t end = std::min(text.find(',', begin), text.size());
+    for (const std::string_view part : split(text, ',')) {
         std::int32_t number = 0;
-        const auto [rest, problem] = std::from_chars(text.data() + begin, text.data() + end, number);
-        if (problem != std::errc() || rest != text.data() + end || number < 1 || number > kMostSequences) {
+        const char* const end = part.data() + part.size();
+        const auto [rest, problem] = std::from_chars(part.data(), end, number);
+        if (problem != std::errc() || rest != end || number < 1 || number > kMostSequences) {
             throw UsageError("--sequences: must be numbers from 1 to " + std::to_string(kMostSequences) +
                              ", separated by commas, not '" + text + "'");
         }
         numbers.push_back(number);
-        begin = end + 1;
     }
     return numbers;
 }

@@ -17,6 +17,7 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "base/split.h"
 #include "core/config/value.h"
 #include "kernels/ops.h"
 #include "speculative/memory_estimate.h"
@@ -164,9 +165,7 @@ private:
     // Free bytes of a device, or of a list of them together.
     static double room_on(const std::string& devices) {
         double room = 0.0;
-        for (std::size_t begin = 0; begin <= devices.size();) {
-            const std::size_t end = std::min(devices.find(',', begin), devices.size());
-            const std::string name = devices.substr(begin, end - begin);
+        for (const std::string_view name : split(devices, ',')) {
             if (!name.starts_with("cuda")) room += static_cast<double>(speculative::available_memory());
             for (const kernels::CudaDevice& known : kernels::cuda_devices()) {
                 const bool first = name == "cuda" && known.index == 0;
@@ -174,7 +173,6 @@ private:
                     room += static_cast<double>(known.free_memory);
                 }
             }
-            begin = end + 1;
         }
         return room;
     }

@@ -5,13 +5,6 @@
 #include "base/error.h"
 
 namespace foresay::core {
-namespace {
-
-std::int32_t pages_for(std::int32_t positions) {
-    return (positions + kernels::kPagePositions - 1) / kernels::kPagePositions;
-}
-
-}  // namespace
 
 KvCache::KvCache(kernels::Ops& ops, const kernels::KvShape& shape, std::int32_t capacity, std::int32_t sequences,
                  std::int32_t branches, kernels::KvFormat format, std::int32_t window)

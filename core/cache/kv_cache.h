@@ -20,6 +20,11 @@ namespace foresay::core {
 
 using SequenceId = std::int32_t;
 
+// Pages for so many positions.
+constexpr std::int32_t pages_for(std::int64_t positions) {
+    return static_cast<std::int32_t>((positions + kernels::kPagePositions - 1) / kernels::kPagePositions);
+}
+
 enum class Reserve : std::uint8_t {
     ok,
     sequence_full,  // the sequence would exceed the capacity

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/split.h"
 #include "core/config/diagnostic.h"
 #include "core/config/toml_tree.h"
 
@@ -132,12 +133,8 @@ std::vector<fs::path> standard_config_files(const Variables& variables) {
     std::vector<fs::path> files;
     std::string folders = variables("XDG_CONFIG_DIRS").value_or("");
     if (folders.empty()) folders = "/etc/xdg";
-    for (std::size_t begin = 0; begin <= folders.size();) {
-        const std::size_t end = std::min(folders.find(':', begin), folders.size());
-        if (end > begin && folders[begin] == '/') {
-            files.insert(files.begin(), fs::path(folders.substr(begin, end - begin)) / name);
-        }
-        begin = end + 1;
+    for (const std::string_view folder : split(folders, ':')) {
+        if (folder.starts_with('/')) files.insert(files.begin(), fs::path(folder) / name);
     }
     const std::string home = absolute_or(variables("HOME"), "");
     const std::string folder = absolute_or(variables("XDG_CONFIG_HOME"), home.empty() ? "" : home + "/.config");

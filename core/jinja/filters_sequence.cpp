@@ -1,6 +1,7 @@
 // Filters of lists, dicts and other things that can be gone over.
 #include <algorithm>
 
+#include "base/split.h"
 #include "core/jinja/runtime.h"
 
 namespace foresay::jinja {
@@ -330,12 +331,8 @@ Value filter_sort(Runtime& runtime, const Value& value, const Arguments& argumen
         if (path == nullptr || path->is(Kind::none)) return lowered(runtime, one, sensitive);
         List keys{.items = {}, .tuple = true};
         const std::string text = to_text(*path).bytes();
-        for (std::size_t begin = 0; begin <= text.size();) {
-            const std::size_t end = std::min(text.find(',', begin), text.size());
-            keys.items.push_back(
-                lowered(runtime, by_path(runtime, one, Value(text.substr(begin, end - begin))), sensitive));
-            begin = end + 1;
-        }
+        for (const std::string_view part : foresay::split(text, ','))
+            keys.items.push_back(lowered(runtime, by_path(runtime, one, Value(std::string(part))), sensitive));
         return keys.items.size() == 1 ? keys.items.front() : Value(std::move(keys));
     });
     return runtime.checked(Value(std::move(out)));

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "tests/support/error_of.h"
 
 namespace foresay::app {
 namespace {
@@ -17,12 +17,7 @@ using ::testing::IsEmpty;
 constexpr SamplerDialect kLlama = SamplerDialect::llama_cpp;
 
 std::string error_of(std::string_view text, SamplerDialect dialect = kLlama) {
-    try {
-        import_samplers(text, dialect);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
+    return test::error_of([&] { import_samplers(text, dialect); });
 }
 
 TEST(SamplerImport, OptionsOfLlamaCpp) {

@@ -14,6 +14,7 @@
 #include "kernels/ops_decorator.h"
 #include "kernels/split_ops.h"
 #include "tests/app/program.h"
+#include "tests/support/error_of.h"
 
 namespace foresay::engine {
 namespace {
@@ -35,15 +36,6 @@ core::Config pair(const std::string& more = "") {
     return load(testing::source("models/python-coder/draft-q8_0.gguf"), more);
 }
 core::Config alone(const std::string& more) { return load("none", more); }
-
-std::string failure(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const Error& problem) {
-        return problem.what();
-    }
-    return "no error";
-}
 
 // The host as a card: with memory of its own, and the fastest of all.
 class Card final : public kernels::OpsDecorator {
@@ -142,11 +134,11 @@ TEST(Devices, AreLimited) {
     options.sequences = 64;
     EXPECT_LT(Engine::open(alone(limit), options).placement()[0].count, engine.placement()[0].count);
     options.sequences = 1;
-    EXPECT_THAT(failure([&] { Engine::open(alone("runtime.device_mib = [5, 6]\n"), options); }),
+    EXPECT_THAT(test::error_of([&] { Engine::open(alone("runtime.device_mib = [5, 6]\n"), options); }),
                 AllOf(HasSubstr("devices.toml:"), HasSubstr("and there are 5 MiB on cpu, 6 MiB on reference; use")));
-    EXPECT_THAT(failure([&] { Engine::open(pair("runtime.device_mib = [2, 0]\n"), options); }),
+    EXPECT_THAT(test::error_of([&] { Engine::open(pair("runtime.device_mib = [2, 0]\n"), options); }),
                 HasSubstr("the draft does not fit: it needs "));
-    EXPECT_THAT(failure([&] {
+    EXPECT_THAT(test::error_of([&] {
                     Engine::open(pair("runtime.device_mib = [20, 0]\nruntime.device_layers = [12, 0]\n"), options);
                 }),
                 HasSubstr("12 layers of "));
@@ -192,7 +184,7 @@ TEST(Devices, AFailureIsNamedAndTheNextAnswerComes) {
     const std::vector<std::int32_t> expected = answer(engine, generator);
     for (const int call : {1, 5, 6, 7, 40}) {
         calls = call;
-        EXPECT_EQ(failure([&] { answer(engine, generator); }), "card: the device is lost") << call;
+        EXPECT_EQ(test::error_of([&] { answer(engine, generator); }), "card: the device is lost") << call;
         calls = 0;
         EXPECT_EQ(answer(engine, generator), expected) << call;
     }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "tests/app/program.h"
+#include "tests/support/error_of.h"
 
 namespace foresay::engine {
 namespace {
@@ -41,15 +42,6 @@ std::vector<std::int32_t> generate(const Engine& engine, const core::Speculation
 
 // The smallest safetensors model of the golden files, which has no tokenizer.
 std::string tiny() { return testing::source("tests/golden/tiny/llama3"); }
-
-std::string failure(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const Error& problem) {
-        return problem.what();
-    }
-    return "no error";
-}
 
 struct Recorder : Observer {
     void notice(Notice kind, const std::string&) override { kinds.push_back(kind); }
@@ -106,10 +98,10 @@ TEST(Engine, TellsItsObserverWhatItLoads) {
 
     recorder->loads.clear();
     recorder->cancel = true;
-    EXPECT_EQ(failure([&] { Engine::open(pair(), options); }), "cancelled while checking the target");
+    EXPECT_EQ(test::error_of([&] { Engine::open(pair(), options); }), "cancelled while checking the target");
     EXPECT_THAT(recorder->loads, ElementsAre("checking the target", "end"));
     recorder->loads.clear();
-    EXPECT_EQ(failure([&] { Engine::open(pair("runtime.check_files = false\n"), options); }),
+    EXPECT_EQ(test::error_of([&] { Engine::open(pair("runtime.check_files = false\n"), options); }),
               "cancelled while loading the target");
     EXPECT_THAT(recorder->loads, ElementsAre("loading the target", "end"));
 }
@@ -122,24 +114,25 @@ TEST(Engine, ChecksWithoutLoadingWeights) {
     const Engine engine = Engine::open(pair(), options);
     EXPECT_THAT(recorder->loads, IsEmpty());
     EXPECT_TRUE(engine.has_tokenizer());
-    EXPECT_THAT(failure([&] { Engine::open(pair("draft.model = \"" + tiny() + "\"\n"), options); }),
+    EXPECT_THAT(test::error_of([&] { Engine::open(pair("draft.model = \"" + tiny() + "\"\n"), options); }),
                 HasSubstr("pair.toml"));
 }
 
 TEST(Engine, NamesThePlaceOfWhatIsWrong) {
-    EXPECT_THAT(
-        failure([] { Engine::open(pair("[[plugin]]\nname = \"none_such\"\n[sampling]\nchain = [\"none_such\"]")); }),
-        HasSubstr("pair.toml:"));
+    EXPECT_THAT(test::error_of([] {
+                    Engine::open(pair("[[plugin]]\nname = \"none_such\"\n[sampling]\nchain = [\"none_such\"]"));
+                }),
+                HasSubstr("pair.toml:"));
     core::Config config = load_config(
         testing::write_scratch("pair.toml", "target.model = \"" + tiny() + "\"\ndraft.model = \"" +
                                                 testing::source(kDraft) + "\"\nruntime.device = \"cpu\"\n"));
-    EXPECT_THAT(failure([&] { Engine::open(config); }), HasSubstr("has no tokenizer"));
+    EXPECT_THAT(test::error_of([&] { Engine::open(config); }), HasSubstr("has no tokenizer"));
     EngineOptions options;
     options.tokenizer = false;
-    EXPECT_THAT(failure([&] { Engine::open(config, options); }), HasSubstr("cannot draft for"));
+    EXPECT_THAT(test::error_of([&] { Engine::open(config, options); }), HasSubstr("cannot draft for"));
     options.inflate_draft = {.shape = "llama-3.2-1b"};
     config.sources = {"ngram"};
-    EXPECT_THAT(failure([&] { Engine::open(config, options); }), HasSubstr("no draft model to inflate"));
+    EXPECT_THAT(test::error_of([&] { Engine::open(config, options); }), HasSubstr("no draft model to inflate"));
 }
 
 TEST(Engine, RandomWeightsStandForATargetThatTheConfigurationDoesNotName) {
@@ -147,7 +140,7 @@ TEST(Engine, RandomWeightsStandForATargetThatTheConfigurationDoesNotName) {
     config.device = "cpu";
     EngineOptions options;
     options.weights = options.tokenizer = false;
-    EXPECT_THAT(failure([&] { Engine::open(config, options); }), HasSubstr("target.model"));
+    EXPECT_THAT(test::error_of([&] { Engine::open(config, options); }), HasSubstr("target.model"));
     options.random_target = {.shape = "llama-3.2-1b"};
     EXPECT_EQ(Engine::open(config, options).context_length(), 2048);
 }
@@ -165,7 +158,7 @@ TEST(Engine, ReloadsAndTakesALeftOutDraftAway) {
     core::Config next = pair();
     next.target_model = "none.gguf";
     bool released = false;
-    EXPECT_THAT(failure([&] { engine.reload(next, [&] { released = true; }); }), HasSubstr("none.gguf"));
+    EXPECT_THAT(test::error_of([&] { engine.reload(next, [&] { released = true; }); }), HasSubstr("none.gguf"));
     EXPECT_FALSE(released);
     EXPECT_NE(engine.draft(), nullptr);
 
@@ -189,7 +182,7 @@ TEST(Engine, AFailedLoadBringsBackWhatWasThere) {
     next.target_model = testing::source(kDraft);
     recorder->fail = true;
     recorder->cancel = true;  // not asked any more
-    EXPECT_EQ(failure([&] { engine.reload(next, [] {}); }), "the disk is gone");
+    EXPECT_EQ(test::error_of([&] { engine.reload(next, [] {}); }), "the disk is gone");
     EXPECT_EQ(engine.config().target_model, pair().target_model);
     EXPECT_NE(engine.draft(), nullptr);
     EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
@@ -238,7 +231,7 @@ TEST(Engine, LayersOnSeveralDevices) {
     EXPECT_EQ(engine.instruction_set(), Engine::open(pair()).instruction_set());
     EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
     chosen.device_layers = {1, layers};
-    EXPECT_THAT(failure([&] { engine.reload(chosen, [] {}); }), HasSubstr("choose numbers that add up"));
+    EXPECT_THAT(test::error_of([&] { engine.reload(chosen, [] {}); }), HasSubstr("choose numbers that add up"));
     EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
 }
 
@@ -250,18 +243,18 @@ TEST(Engine, DevicesWithoutRoomAreOneSentence) {
     core::Config config = pair();
     config.target_model.clear();
     config.devices = {"cpu", "reference"};
-    EXPECT_THAT(failure([&] { Engine::open(config, options); }),
+    EXPECT_THAT(test::error_of([&] { Engine::open(config, options); }),
                 AllOf(HasSubstr(" GiB and working memory, and there are "), HasSubstr(" on cpu, "),
                       HasSubstr(" on reference; use a smaller model")));
     config.device_layers = {90, 4};
-    EXPECT_THAT(failure([&] { Engine::open(config, options); }),
+    EXPECT_THAT(test::error_of([&] { Engine::open(config, options); }),
                 AllOf(HasSubstr("90 layers of random qwen3-235b-a22b need "), HasSubstr(" on cpu, and ")));
 }
 
 TEST(EngineConfiguration, NamesTheDraftersAndAcceptsOlderNames) {
     EXPECT_THAT(pair("speculation.sources = [\"suffix\"]\n").sources, ElementsAre("ngram"));
     EXPECT_THAT(pair().sources, ElementsAre("draft", "ngram"));
-    EXPECT_THAT(failure([] { pair("speculation.sources = [\"ngrm\"]\n"); }), HasSubstr("did you mean 'ngram'?"));
+    EXPECT_THAT(test::error_of([] { pair("speculation.sources = [\"ngrm\"]\n"); }), HasSubstr("did you mean 'ngram'?"));
     EXPECT_THAT(find_key("speculation.sources")->choices, ElementsAre("draft", "ngram"));
     EXPECT_EQ(find_key("sampling.top_k.k")->key, "k");
     EXPECT_EQ(find_key("sampling.seed")->key, "sampling.seed");

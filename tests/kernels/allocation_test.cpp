@@ -2,44 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include "kernels/cpu/isa_select.h"
 #include "tests/kernels/tiny_model.h"
-
-namespace {
-
-std::atomic<bool> counting_now = false;
-std::atomic<long> allocations = 0;
-
-void* allocate(std::size_t bytes, std::size_t alignment) {
-    if (counting_now) ++allocations;
-    void* p = alignment > alignof(std::max_align_t)
-                  ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
-                  : std::malloc(bytes > 0 ? bytes : 1);
-    if (!p) throw std::bad_alloc();
-    return p;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate(bytes, 1); }
-void* operator new[](std::size_t bytes) { return allocate(bytes, 1); }
-void* operator new(std::size_t bytes, std::align_val_t a) { return allocate(bytes, static_cast<std::size_t>(a)); }
-void* operator new[](std::size_t bytes, std::align_val_t a) { return allocate(bytes, static_cast<std::size_t>(a)); }
-// Without these two a sanitizer's own would give memory that the operators below cannot take back.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes, 1); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes, 1); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+#include "tests/support/allocated.h"
 
 namespace foresay::test {
 namespace {
@@ -59,12 +26,10 @@ protected:
 
 // Calls the operators, which a compiler may not leave out, unlike the pair of a new and a delete expression.
 TEST(AllocationCount, SeesAnAllocation) {
-    counting_now = true;
-    allocations = 0;
+    const std::int64_t before = allocations();
     ::operator delete(::operator new(1000));
     ::operator delete[](::operator new[](1000));
-    counting_now = false;
-    EXPECT_EQ(allocations, 2);
+    EXPECT_EQ(allocations() - before, 2);
 }
 
 TEST_P(Allocation, SteadyStateHasNone) {
@@ -94,11 +59,9 @@ TEST_P(Allocation, SteadyStateHasNone) {
         // The first forwards may still make tables and graphs. After them the text grows over many pages.
         const std::int32_t warm = c.isa == "cuda" ? forwards / 2 : 1;
         for (std::int32_t i = 0; i < warm; ++i) step(i);
-        allocations = 0;
-        counting_now = true;
+        const std::int64_t before = allocations();
         for (std::int32_t i = warm; i <= forwards; ++i) step(i);
-        counting_now = false;
-        EXPECT_EQ(allocations, 0) << "in " << forwards << " forwards of " << width << " rows";
+        EXPECT_EQ(allocations() - before, 0) << "in " << forwards << " forwards of " << width << " rows";
     }
 }
 

@@ -2,46 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include "tests/speculative/batch_support.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations = 0;
-
-void* counted(std::size_t size, std::size_t alignment) {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    void* memory = alignment > alignof(std::max_align_t)
-                       ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
-                       : std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) throw std::bad_alloc();
-    return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, 1); }
-void* operator new[](std::size_t size) { return counted(size, 1); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-    return counted(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-    return counted(size, static_cast<std::size_t>(alignment));
-}
-// Without these two a sanitizer's own would give memory that the operators below cannot take back.
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 1); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 1); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/support/allocated.h"
 
 namespace foresay::test {
 namespace {
@@ -53,10 +17,10 @@ std::unique_ptr<samplers::Chain> usual_chain(double temperature) {
 
 // Calls the operators, which a compiler may not leave out, unlike the pair of a new and a delete expression.
 TEST(Allocation, CountingWorks) {
-    const std::int64_t before = allocations;
+    const std::int64_t before = allocations();
     ::operator delete(::operator new(1000));
     ::operator delete[](::operator new[](1000));
-    EXPECT_EQ(allocations - before, 2);
+    EXPECT_EQ(allocations() - before, 2);
 }
 
 TEST(Allocation, DecodingAForwardAllocatesNothing) {
@@ -67,12 +31,12 @@ TEST(Allocation, DecodingAForwardAllocatesNothing) {
     const std::int32_t length = context.length();
     std::int64_t before = 0;
     for (int step = 0; step < 110; ++step) {
-        if (step == 10) before = allocations;
+        if (step == 10) before = allocations();
         ASSERT_TRUE(context.decode(std::span(rows).first(static_cast<std::size_t>(1 + step % 8))));
         context.logits(0);
         context.truncate(step % 2 == 0 ? length : context.length() - step % 8);
     }
-    EXPECT_EQ(allocations - before, 0);
+    EXPECT_EQ(allocations() - before, 0);
 }
 
 class Counter final : public speculative::Sink {
@@ -95,9 +59,9 @@ TEST(Allocation, ABatchAllocatesNothingPerToken) {
                   sinks[i]);
     }
     while (sinks[3].tokens < 40) ASSERT_TRUE(batch.step());
-    const std::int64_t before = allocations;
+    const std::int64_t before = allocations();
     while (sinks[3].tokens < 190) batch.step();
-    EXPECT_EQ(allocations - before, 0);
+    EXPECT_EQ(allocations() - before, 0);
     while (batch.step()) {
     }
     for (const Counter& sink : sinks) EXPECT_GE(sink.tokens, 200);
@@ -132,8 +96,8 @@ TEST_P(GenerationAllocates, NothingPerToken) {
                        [&](const speculative::TokenEvent& event) {
                            if (event.token < 0) return;
                            ++seen;
-                           if (seen == 20) at_20 = allocations;
-                           if (seen == 240) at_end = allocations;
+                           if (seen == 20) at_20 = allocations();
+                           if (seen == 240) at_end = allocations();
                        });
     EXPECT_EQ(seen, 250);
     EXPECT_EQ(at_end - at_20, 0);

@@ -13,6 +13,7 @@
 #include "kernels/kv_names.h"
 #include "kernels/ops_decorator.h"
 #include "kernels/split_ops.h"
+#include "tests/laws/rows.h"
 #include "tests/models/family_models.h"
 
 namespace foresay::test {
@@ -20,7 +21,6 @@ namespace {
 
 using kernels::RowClass;
 using kernels::SplitOps;
-using Rows = std::vector<std::vector<float>>;
 
 constexpr std::size_t kTokens = 80;  // more than a page
 
@@ -32,13 +32,6 @@ SplitOps& two_hosts() {
     return split;
 }
 
-std::vector<std::int32_t> random_tokens(std::int32_t vocab) {
-    std::mt19937 random(5);
-    std::vector<std::int32_t> tokens(kTokens);
-    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocab));
-    return tokens;
-}
-
 // What a model computes of its tokens: the logits of every row, and the pages.
 struct Outcome {
     Rows logits;
@@ -48,25 +41,6 @@ struct Outcome {
 
 core::ContextOptions options(kernels::KvFormat format = kernels::KvFormat::f16) {
     return {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format};
-}
-
-void feed(core::Context& context, RowClass row_class, std::span<const std::int32_t> tokens,
-          const std::vector<std::size_t>& widths, Rows& out, core::SequenceId sequence = 0) {
-    for (std::size_t call = 0; !tokens.empty(); ++call) {
-        const std::size_t width = std::min(widths[std::min(call, widths.size() - 1)], tokens.size());
-        std::vector<kernels::TokenRef> refs;
-        std::vector<std::int32_t> rows;
-        for (std::size_t i = 0; i < width; ++i) {
-            refs.push_back(kernels::TokenRef::id(tokens[i]));
-            rows.push_back(static_cast<std::int32_t>(i));
-        }
-        ASSERT_TRUE(context.evaluate(row_class, refs, rows, sequence));
-        for (std::size_t i = 0; i < width; ++i) {
-            const std::span<const float> logits = context.logits(static_cast<std::int32_t>(i));
-            out.emplace_back(logits.begin(), logits.end());
-        }
-        tokens = tokens.subspan(width);
-    }
 }
 
 // The keys and values of a sequence. The host's pages are in the order of the layers, and so are two parts of them.
@@ -85,7 +59,7 @@ Outcome evaluate(const std::shared_ptr<const core::Model>& model, RowClass row_c
                  const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
     core::Context context(model, options(format));
     Outcome outcome;
-    feed(context, row_class, random_tokens(model->config().shape.vocab), widths, outcome.logits);
+    feed(context, row_class, random_tokens(kTokens, model->config().shape.vocab, 5), widths, outcome.logits);
     for (const auto& row : outcome.logits) {
         for (const float logit : row) EXPECT_TRUE(std::isfinite(logit));
     }
@@ -206,7 +180,7 @@ TEST(Split, OfThree) {
 TEST(Split, TruncatedForkedAndRestoredTexts) {
     const auto whole = pair_target(host(), {});
     const auto split = pair_target(two_hosts(), cut_at(whole->config(), 2));
-    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
     const auto play = [&](const std::shared_ptr<const core::Model>& model) {
         core::Context context(model, options());
         Outcome outcome;
@@ -246,7 +220,7 @@ TEST(Split, TruncatedForkedAndRestoredTexts) {
 TEST(Split, SlotsCross) {
     const auto whole = pair_target(host(), {});
     const auto split = pair_target(two_hosts(), cut_at(whole->config(), 2));
-    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
     const auto play = [&](const std::shared_ptr<const core::Model>& model) {
         core::Context context(model, options());
         std::vector<float> out;
@@ -361,7 +335,7 @@ private:
 
 TEST(Split, AFaultyHandOverShows) {
     const auto whole = pair_target(host(), {});
-    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
     const auto play = [&](const std::shared_ptr<const core::Model>& model) {
         core::Context context(model, options());
         Outcome outcome;
@@ -441,7 +415,7 @@ private:
 // Wherever in a forward a device fails: its name is said, the text is what it was, and the next forward is whole.
 TEST(Split, ADeviceThatFailsIsNamedAndLeavesNothing) {
     const auto whole = pair_target(host(), {});
-    const std::vector<std::int32_t> tokens = random_tokens(whole->config().shape.vocab);
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
     Rows expected;
     core::Context plain(whole, options());
     feed(plain, RowClass::decode, std::span(tokens).first(28), {28}, expected);

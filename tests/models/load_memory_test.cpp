@@ -9,7 +9,7 @@
 #include "kernels/quant/iq4_xs.h"
 #include "kernels/quant/q4_k.h"
 #include "kernels/quant/q5_0.h"
-#include "tests/weights/allocated.h"
+#include "tests/support/allocated.h"
 #include "tests/weights/folder_image.h"
 #include "tests/weights/gguf_image.h"
 #include "tests/weights/temporary_directory.h"
@@ -132,10 +132,9 @@ void write_gptq(const fs::path& folder, std::int32_t layers, bool in_order) {
 // operator new; what they are made from does.
 std::int64_t needed_to_load(const fs::path& path, kernels::Ops& ops) {
     std::shared_ptr<const core::Model> model;
-    const std::size_t before = core::testing::bytes_in_use();
-    const std::size_t most =
-        core::testing::most_bytes_used_by([&] { model = core::Model::load(core::ModelSource::open(path), ops); });
-    const std::size_t kept = core::testing::bytes_in_use() - before;
+    const std::size_t before = bytes_in_use();
+    const std::size_t most = most_bytes_used_by([&] { model = core::Model::load(core::ModelSource::open(path), ops); });
+    const std::size_t kept = bytes_in_use() - before;
     return static_cast<std::int64_t>(most) - static_cast<std::int64_t>(kept);
 }
 

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "base/error.h"
+#include "tests/support/error_of.h"
 
 namespace foresay::plugins {
 
@@ -39,14 +39,6 @@ inline void write_file(const std::filesystem::path& path, const std::string& byt
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-template <typename Body>
-std::string error_of(Body&& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
-}
+using test::error_of;
 
 }  // namespace foresay::plugins

@@ -11,7 +11,7 @@
 
 #include "kernels/quant/bf16.h"
 #include "kernels/quant/f16.h"
-#include "tests/weights/allocated.h"
+#include "tests/support/allocated.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/folder_image.h"
 #include "tests/weights/temporary_directory.h"
@@ -24,6 +24,7 @@ using kernels::kHead;
 using kernels::Packing;
 using kernels::QuantType;
 using kernels::ScaleForm;
+using test::bytes_allocated_by;
 
 // The matrix "m" of a folder. The image must live as long.
 class Opened {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/weights/safetensors.h"
-#include "tests/weights/allocated.h"
+#include "tests/support/allocated.h"
 #include "tests/weights/exercise.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/gguf_image.h"
@@ -15,7 +15,7 @@
 namespace foresay::core {
 namespace {
 
-using testing::bytes_allocated_by;
+using test::bytes_allocated_by;
 using testing::bytes_of;
 using testing::exercise;
 using testing::expect_error;

@@ -1,12 +1,17 @@
-// tests/weights/allocated.h: how much memory the program asks operator new for, so that a test can say that a header
-// alone allocates nothing, and that loading needs little more than it keeps.
+// tests/support/allocated.h: how often and for how much memory the program asks operator new, so that a test can say
+// that a step or a header alone allocates nothing, and that loading needs little more than it keeps. allocated.cpp
+// replaces the operators of the program that it is linked into.
 //
 // Threads:  any.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
-namespace foresay::core::testing {
+namespace foresay::test {
+
+// Calls so far.
+std::int64_t allocations();
 
 // Bytes so far, those given back included.
 std::size_t allocated_bytes();
@@ -31,4 +36,4 @@ std::size_t most_bytes_used_by(Action action) {
     return most > before ? most - before : 0;
 }
 
-}  // namespace foresay::core::testing
+}  // namespace foresay::test

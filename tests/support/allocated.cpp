@@ -1,4 +1,4 @@
-#include "tests/weights/allocated.h"
+#include "tests/support/allocated.h"
 
 #include <malloc.h>
 
@@ -8,9 +8,11 @@
 
 namespace {
 
+std::atomic<std::int64_t> calls = 0;
 std::atomic<std::size_t> asked_for = 0, in_use = 0, most = 0;
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
+    ++calls;
     asked_for += bytes;
     void* p = alignment > alignof(std::max_align_t)
                   ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
@@ -45,11 +47,12 @@ void operator delete[](void* p, std::align_val_t) noexcept { give_back(p); }
 void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
 void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
 
-namespace foresay::core::testing {
+namespace foresay::test {
 
+std::int64_t allocations() { return calls; }
 std::size_t allocated_bytes() { return asked_for; }
 std::size_t most_bytes_in_use() { return most; }
 void forget_most_bytes() { most = in_use.load(); }
 std::size_t bytes_in_use() { return in_use; }
 
-}  // namespace foresay::core::testing
+}  // namespace foresay::test
