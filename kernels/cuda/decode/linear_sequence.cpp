@@ -16,9 +16,9 @@
 #include "kernels/cuda/decode/linear_sequence.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -126,16 +126,20 @@ bool alike(const Args& args, const LayerForm& a, const LayerForm& b) {
            inputs(a.out()) == inputs(b.out()) && inputs(a.mlp_out()) == inputs(b.mlp_out());
 }
 
+// A layer has at least five steps: projections, attention, its output, and the two of the MLP.
+using LayerForms = std::array<LayerForm, kManySteps / 5>;
+
 // The layers, if the steps are two or more whole ones that pass on rows of the same widths; else none. Their matrices
-// may have other types, and so other ops. One layer alone has nothing to pass on.
-std::vector<LayerForm> layers_of(const Args& args) {
-    std::vector<LayerForm> layers;
-    for (int32_t at = 0; at < args.steps; at = layers.back().end()) {
+// may have other types, and so other ops. One layer alone has nothing to pass on. Writes to `forms`: a forward that is
+// recorded anew allocates nothing.
+std::span<const LayerForm> layers_of(const Args& args, LayerForms& forms) {
+    std::size_t count = 0;
+    for (int32_t at = 0; at < args.steps; at = forms[count++].end()) {
         const LayerForm form = form_of(args, at);
-        if (!is_layer(args, form) || !is_chained(args, form) || (at > 0 && !alike(args, form, layers[0]))) return {};
-        layers.push_back(form);
+        if (!is_layer(args, form) || !is_chained(args, form) || (at > 0 && !alike(args, form, forms[0]))) return {};
+        forms[count] = form;
     }
-    return layers.size() > 1 ? layers : std::vector<LayerForm>{};
+    return std::span(forms).first(count > 1 ? count : 0);
 }
 
 // One of the kFlaggedBuffers buffers: the residual stream after mlp_out, outputs of the attention, the stream after
@@ -165,11 +169,11 @@ public:
         }
     }
     // Whether a launch has room for so many different ones.
-    bool fit() const { return ops_.size() <= kMaxGemvOps; }
+    bool fit() const { return fit_; }
     // Makes the steps use them.
     void use(Args& args) const {
-        std::copy(ops_.begin(), ops_.end(), args.ops);
-        args.op_count = static_cast<int32_t>(ops_.size());
+        std::copy_n(ops_.begin(), op_count_, args.ops);
+        args.op_count = op_count_;
         for (int32_t kind = 0; kind < args.attend_count; ++kind) args.attends[kind].out = buffer_ + at_.attended;
         for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
             const LayerForm& form = layers_[layer];
@@ -243,17 +247,21 @@ private:
     }
     // The op of the next step.
     void put(const GemvOp& op) {
-        const auto found = std::find(ops_.begin(), ops_.end(), op);
-        op_of_step_.push_back(static_cast<std::uint8_t>(found - ops_.begin()));
-        if (found == ops_.end()) ops_.push_back(op);
+        const auto end = ops_.begin() + op_count_, found = std::find(ops_.begin(), end, op);
+        fit_ = fit_ && found != ops_.end();
+        if (!fit_) return;
+        op_of_step_[size(steps_++)] = static_cast<std::uint8_t>(found - ops_.begin());
+        if (found == end) ops_[size(op_count_++)] = op;
     }
 
     const Args& args_;
     std::span<const LayerForm> layers_;
     BufferPlaces at_;
     float* buffer_;
-    std::vector<GemvOp> ops_;
-    std::vector<std::uint8_t> op_of_step_;
+    bool fit_ = true;
+    int32_t op_count_ = 0, steps_ = 0;
+    std::array<GemvOp, kMaxGemvOps> ops_;
+    std::array<std::uint8_t, kManySteps> op_of_step_;
 };
 
 }  // namespace
@@ -337,7 +345,8 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.flagged = nullptr;
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
     if (!args_.plan.apart) return;
-    const std::vector<LayerForm> layers = layers_of(args_);
+    LayerForms forms;
+    const std::span<const LayerForm> layers = layers_of(args_, forms);
     if (layers.empty()) return;
     const BufferPlaces places(args_, layers[0]);
     // Rows are read in fours.
