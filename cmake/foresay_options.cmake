@@ -43,7 +43,9 @@ target_compile_options(foresay_options INTERFACE
   $<BUILD_INTERFACE:$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${FORESAY_CXX_OPTIONS}>> $<INSTALL_INTERFACE:-ffp-contract=off>)
 target_compile_definitions(foresay_options INTERFACE BOOST_DLL_USE_STD_FS)
 # FORESAY_SANITIZED tells a test to run its reduced matrix: sanitized code is 2 to 20 times slower.
+set(FORESAY_TEST_TIMEOUT 600)  # seconds, of a test that names no other
 if(FORESAY_SANITIZER)
+  set(FORESAY_TEST_TIMEOUT 3600)
   target_compile_definitions(foresay_options INTERFACE FORESAY_SANITIZED)
   target_compile_options(foresay_options INTERFACE
     $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-fsanitize=${FORESAY_SANITIZER}>)
@@ -135,9 +137,8 @@ function(foresay_test name)
     set(ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 600)
-  endif()
-  if(FORESAY_SANITIZER)
+    set(ARG_TIMEOUT ${FORESAY_TEST_TIMEOUT})
+  elseif(FORESAY_SANITIZER)
     math(EXPR ARG_TIMEOUT "6 * ${ARG_TIMEOUT}")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})

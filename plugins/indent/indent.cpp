@@ -3,6 +3,7 @@
 // A token is dropped when its bytes would
 //   - indent a line that follows no colon, or not indent one that does;
 //   - bring a line back to an indentation that no open block has, or mix blanks and tabs;
+//   - begin a line with a backslash, after which Python counts the blanks of the next line as well;
 //   - close a bracket that is not the last one open, or leave a line with its string open;
 //   - end the text within brackets, strings or after a colon whose block is missing.
 //
@@ -105,6 +106,7 @@ private:
             length_ = 1;
             return true;
         }
+        if (byte == '\\' && strict) return false;
         if (!indent(strict)) return false;
         mode_ = Mode::code;
         last_ = 0;

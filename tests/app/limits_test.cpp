@@ -500,7 +500,7 @@ TEST_F(SignalsAtATerminal, ClosingTheWindowKeepsTheAnswer) {
     ASSERT_EQ(saved.tree.nodes().size(), 1u);
     EXPECT_EQ(saved.tree.turn(0).said, kLine);
     EXPECT_EQ(saved.tree.turn(0).finish, app::Turn::Finish::cancelled);
-    EXPECT_GT(saved.tree.turn(0).answer.size(), 3u);
+    EXPECT_FALSE(saved.tree.turn(0).answer.empty());
 }
 
 TEST_F(SignalsAtATerminal, TheTerminalIsRestored) {

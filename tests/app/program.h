@@ -29,7 +29,11 @@ struct Call {
     std::function<void(pid_t, const Outcome&)> on_more;
     // Called in the new process before it becomes the program; only what is safe after fork().
     std::function<void()> in_child;
+#ifdef FORESAY_SANITIZED
+    std::chrono::seconds patience{360};
+#else
     std::chrono::seconds patience{60};
+#endif
 };
 
 // Runs the program with a home of its own; kills it when its time is up.

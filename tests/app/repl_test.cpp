@@ -100,6 +100,7 @@ TEST_F(Repl, InterruptWhileThePromptIsReadKeepsWhatWasRead) {
     std::this_thread::sleep_for(std::chrono::seconds(2));  // of the minute that the reference takes
     type("C-c");
     expect_screen(AllOf(HasSubstr("cancelled"), HasSubstr("output 0")));
+    wait_for("\n>", 2);  // Enter that is typed before would be a line of the entry
     // The text is in the conversation.
     type("/show Space model Enter");
     expect_screen(AllOf(HasSubstr("positions"), Not(HasSubstr("context  0 of"))));

@@ -300,7 +300,9 @@ TEST(Talk, TheConfigurationsOfThePluginsPageDoAsItSays) {
     complete_with(blocks[1], {});
     // A process of its own leaves the text as it is.
     ASSERT_THAT(blocks[2], HasSubstr("isolated = true"));
+#ifndef FORESAY_SANITIZED  // sanitizers look at memory with system calls that such a process may not make
     EXPECT_EQ(complete_with(blocks[2], {}), complete_with(blocks[2], {"plugin.wordlist.isolated=false"}));
+#endif
 }
 
 // The first plugin, made and tried with the page's own words.

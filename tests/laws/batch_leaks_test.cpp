@@ -146,7 +146,9 @@ TEST(BatchLeaks, ArrivalsAndCancelsLeaveNothingBehind) {
     const int arrivals = wanted != nullptr ? std::atoi(wanted) : 10000;
     const double grown = growth(arrivals, 0);
     std::cout << arrivals << " arrivals: memory grew by " << 100.0 * grown << " %\n";
+#ifndef FORESAY_SANITIZED  // sanitizers keep memory that was given back, for a while
     EXPECT_LT(grown, 0.01);
+#endif
 }
 
 // A control: what each request leaves behind is noticed.

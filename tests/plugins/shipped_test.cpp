@@ -115,6 +115,8 @@ TEST(Indent, WhatMayFollow) {
         {"x = {1:\n", "2", true},
         {"x = 1 + \\\n", " ", true},
         {"x = 1 + \\\n", nullptr, false},
+        {"x = 1\n", "\\", false},
+        {"if x:\n    ", "\\", false},
         {"def f(x)", "\n    ", false},
         {"def f(x):", "\n    ", true},
         // Brackets.

@@ -97,7 +97,8 @@ std::string record_at_random(unsigned seed) {
 
 TEST(ScheduleReplay, TheSameIsDecidedAgainWithoutModels) {
     Replay all;
-    for (unsigned seed = 0; seed < 4; ++seed) {
+    // Which texts a backend writes decides what becomes of a load. Where four of them were too tame, more follow.
+    for (unsigned seed = 0; seed < 4 || (seed < 16 && all.waits == 0); ++seed) {
         const Replay one = replay_schedule(record_at_random(seed));
         EXPECT_THAT(one.differences, IsEmpty()) << "load " << seed;
         EXPECT_EQ(one.limits.prefill_rows, 48);

@@ -390,6 +390,14 @@ FORESAY_INLINE Group unpack_packed(int bits, const uint8_t* p) {
     }
 }
 
+// Of sums of an ActivationTile, whose padding rows hold anything: their results are dropped, but must not overflow.
+FORESAY_INLINE int32_t product(uint32_t factor, int32_t sum) {
+    return static_cast<int32_t>(factor * static_cast<uint32_t>(sum));
+}
+FORESAY_INLINE int32_t difference(int32_t a, int32_t b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
+}
+
 // Adds the products of a group with rows at x.q + 32 * at. `wide`: codes may be above 63.
 template <int M, ScaleClass C, class Dot>
 FORESAY_INLINE void add_group(bool wide, const Group& group, const PackedScales& s, const ActivationTile& x, int64_t at,
@@ -399,7 +407,7 @@ FORESAY_INLINE void add_group(bool wide, const Group& group, const PackedScales&
         for (int m = 0; m < M; ++m) {
             // dot_wide() takes 128 from each code, or the seed does: here neither is wanted.
             const int32_t minus128 = x.minus128[at + m];
-            I sum = set_int(wide ? wide_seed(minus128) - minus128 : 0);
+            I sum = set_int(wide ? difference(wide_seed(minus128), minus128) : 0);
             for (int j = 0; j < 8; ++j) sum = dot_of(sum, group.code[j], x.q + 32 * (at + m) + 4 * j);
             part[m] = fma(to_float(sum), s.scale[0], part[m]);
             part[m] = fma(s.minimum[0], set(x.sum[at + m]), part[m]);
@@ -411,8 +419,8 @@ FORESAY_INLINE void add_group(bool wide, const Group& group, const PackedScales&
         for (int m = 0; m < M; ++m) {
             const int32_t* minus32 = x.minus32 + 2 * (at + m);
             const int8_t* q = x.q + 32 * (at + m);
-            I first = set_int(kTable ? wide_seed(4 * minus32[0]) : 0);
-            I second = set_int(kTable ? wide_seed(4 * minus32[1]) : 0);
+            I first = set_int(kTable ? wide_seed(product(4, minus32[0])) : 0);
+            I second = set_int(kTable ? wide_seed(product(4, minus32[1])) : 0);
             for (int j = 0; j < 4; ++j) first = dot_of(first, group.code[j], q + 4 * j);
             for (int j = 4; j < 8; ++j) second = dot_of(second, group.code[j], q + 4 * j);
             part[m] = fma(to_float(first), s.scale[0], part[m]);
