@@ -389,7 +389,7 @@ TEST(Talk, UndoSaysWhichFileItTakesBack) {
 }
 
 TEST(Talk, TheProfileOfSeveralAnswersIsThatOfDrawingThem) {
-    const Outcome outcome = chat("/n 2 def f(x):\n/profile\n");
+    const Outcome outcome = chat("/n 2 def f(x):\n/profile\n", {"--device", "cpu"});
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("mlp_in"), Not(HasSubstr("nothing was computed"))));
 }
