@@ -151,7 +151,8 @@ test('conversations can be read while the server is away', async () => {
   await page.getByRole('button', { name: 'q =', exact: true }).click();
   assert.equal(await answer(page), text);
   await send(page, 'r = ');
-  await until(page, () => document.querySelector('p.error') || /not|fail/i.test(document.getElementById('status').textContent));
+  await until(page, () => document.querySelector('p.error')
+    || /not|fail/i.test(document.getElementById('status').textContent));
   await context.close();
 });
 
