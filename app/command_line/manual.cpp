@@ -72,7 +72,7 @@ Sets a key of the configuration: upper case, two underscores for each dot. \fBFO
 \fB\-\-set sampling.top_k.k=20\fR.
 .TP
 \fBFORESAY_PLUGIN_PATH\fR
-Folders with sampler plugins, separated by colons.
+Folders with sampler plugins: absolute paths, separated by colons.
 .TP
 \fBFORESAY_LOG\fR
 The log level on standard error: error, warn (the default), info, debug.

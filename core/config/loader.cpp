@@ -344,7 +344,10 @@ void ConfigLoader::plugin_overrides(const TomlNode& table) {
             return;
         }
         if (found == config_.plugins.end()) {
-            const std::string hint = names.empty() ? "; load one with [[plugin]]" : suggestion(member.key, names);
+            std::string hint = suggestion(member.key, names);
+            if (!hint.starts_with("; did you mean"))
+                hint += layer_->flag ? "; plugin=[{name=\"" + member.key + "\",path=\"FILE\"}] loads it"
+                                     : "; load one with [[plugin]]";
             complain(member.line, member.column, "no plugin '" + member.key + "' is loaded" + hint);
         } else if (member.value.kind != Kind::table) {
             complain(member.line, member.column, "'plugin." + member.key + "' must be a table");

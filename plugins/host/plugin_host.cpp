@@ -359,11 +359,14 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
 std::shared_ptr<const samplers::StageFactory> PluginHost::load(const std::string& name, const fs::path& stated) {
     const fs::path path = stated.empty() ? find_plugin(name, options_.folders) : stated;
     if (path.empty()) {
-        std::string searched;
-        for (const fs::path& folder : options_.folders)
-            searched += (searched.empty() ? "" : ", ") + folder.lexically_normal().string();
+        std::string searched, relative;
+        for (const fs::path& folder : options_.folders) {
+            std::string& list = folder.is_absolute() ? searched : relative;
+            list += (list.empty() ? "" : ", ") + folder.lexically_normal().string();
+        }
         throw Error("plugin '" + name + "' was not found; searched for " + name + ".so in " +
-                    (searched.empty() ? "no folder at all" : searched));
+                    (searched.empty() ? "no folder at all" : searched) +
+                    (relative.empty() ? "" : "; not in " + relative + ", since only absolute paths are searched"));
     }
     std::string names;
     for (const auto& factory : load_all(path)) {

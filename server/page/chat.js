@@ -1,6 +1,6 @@
 // The chat: messages as a tree, answers as they come.
 import { curl, stream } from './api.js';
-import { button, copy, el, find, say } from './dom.js';
+import { button, copy, el, find, say, sentence } from './dom.js';
 import { highlight, markdown } from './markdown.js';
 import { classOf, Meter } from './meter.js';
 import { settings } from './settings.js';
@@ -32,6 +32,7 @@ function bodyOf(node) {
   else if (node.role === 'user') body.append(el('div', { className: 'plain' }, node.text));
   else if (settings.plain()) body.append(el('div', { className: 'plain' }, highlight(node.text, 'python')));
   else body.append(markdown(node.text));
+  if (node.unfinished) body.append(el('p', { className: 'unfinished' }, node.unfinished));
   if (node.problem) body.append(el('p', { className: 'error' }, node.problem));
   return body;
 }
@@ -141,10 +142,13 @@ function take(event, nodes, meter) {
     const told = choice.foresay?.tokens ?? [], rows = choice.logprobs?.content ?? [];
     if (text) node.tokens.push({ text, source: told[0]?.source, top: rows[0]?.top_logprobs });
     if (delta.content || delta.reasoning_content) meter.add(told.length ? told : [{}]);
+    if (choice.foresay?.unfinished) node.unfinished = sentence(choice.foresay.unfinished);
     redraw(node);
   }
   if (event.timings) {
-    say(Meter.summary(event));
+    // Of answers side by side each says it below itself, and one of them here.
+    const cut = nodes.find((node) => node.unfinished);
+    say([...(cut ? [cut.unfinished] : []), Meter.summary(event)].join(' · '), Boolean(cut));
     Meter.legend(event.foresay.speculation.sources);
     if (settings.model.context) find('context').value = event.usage.total_tokens / settings.model.context;
   } else {

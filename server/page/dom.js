@@ -22,6 +22,9 @@ export function say(text, wrong = false) {
   status.className = wrong ? 'error' : '';
 }
 
+// The server's words as a sentence of this page.
+export const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
 export async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);

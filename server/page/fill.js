@@ -1,6 +1,6 @@
 // What is missing between two texts; with nothing after it, a text goes on.
 import { curl, stream } from './api.js';
-import { copy, el, find, say } from './dom.js';
+import { copy, el, find, say, sentence } from './dom.js';
 import { classOf, Meter } from './meter.js';
 import { settings } from './settings.js';
 
@@ -18,14 +18,16 @@ async function run() {
   const middle = find('middle');
   middle.replaceChildren();
   const meter = new Meter();
+  let unfinished = '';
   try {
     await stream('/v1/completions', request(), (event) => {
       for (const choice of event.choices) {
         const told = choice.foresay?.tokens ?? [];
         if (choice.text) middle.append(el('span', { className: classOf(told[0]?.source) }, choice.text));
         if (choice.text) meter.add(told.length ? told : [{}]);
+        if (choice.foresay?.unfinished) unfinished = `${sentence(choice.foresay.unfinished)} · `;
       }
-      say(event.timings ? Meter.summary(event) : meter.text());
+      say(event.timings ? unfinished + Meter.summary(event) : meter.text(), unfinished !== '');
       if (event.timings) Meter.legend(event.foresay.speculation.sources);
     }, running.signal);
   } catch (problem) {

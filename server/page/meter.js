@@ -38,7 +38,8 @@ export class Meter {
   }
 
   static legend(sources) {
-    find('legend').replaceChildren(...Object.entries(sources).map(([name, { drafted, accepted }]) =>
-      el('span', { className: classOf(name) }, `${name}: ${accepted} of ${drafted}`)));
+    find('legend').replaceChildren(...Object.entries(sources).filter(([, { drafted }]) => drafted > 0)
+      .map(([name, { drafted, accepted }]) =>
+        el('span', { className: classOf(name) }, `${name}: ${accepted} of ${drafted}`)));
   }
 }

@@ -49,13 +49,13 @@ TEST(Inflate, RefusesInOneSentence) {
 }
 
 TEST(Inflate, InspectTellsWhatAModelWouldTake) {
-    const Outcome one = run({"inspect", target(), "--inflate", "llama-3.1-8b", "--quant", "q8_0"});
+    const Outcome one = run({"inspect", target(), "--inflate", "llama-3.1-8b", "--quant", "q8_0", "--device", "cpu"});
     EXPECT_EQ(one.status, 0) << one.error;
     EXPECT_THAT(one.out,
                 AllOf(HasSubstr("inflated to llama-3.1-8b in q8_0"), HasSubstr("32, 4096, 14336"),
                       HasSubstr("memory with a context of 2048 positions"), HasSubstr("GiB: weights 7.4 GiB")));
-    const Outcome pair =
-        run({"inspect", target(), draft(), "--inflate", "llama-3.1-70b", "--inflate-draft", "llama-3.2-1b"});
+    const Outcome pair = run({"inspect", target(), draft(), "--inflate", "llama-3.1-70b", "--inflate-draft",
+                              "llama-3.2-1b", "--device", "cpu"});
     EXPECT_EQ(pair.status, 0) << pair.error;
     EXPECT_THAT(pair.out, AllOf(HasSubstr("inflated to llama-3.1-70b in q4_0"), HasSubstr("they can pair"),
                                 HasSubstr("inflated to llama-3.2-1b in q4_0"), HasSubstr("80, 8192, 28672")));

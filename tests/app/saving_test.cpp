@@ -169,8 +169,9 @@ TEST(Save, ANameThatIsTakenMeanwhileCostsNothing) {
 
 // A signal that a thread of the computation takes does not end what the main thread waits for.
 TEST(Signals, OnlyTheMainThreadTakesThem) {
+    // On the CPU: a GPU's driver starts threads of its own, which take signals.
     Call call;
-    call.arguments = {"chat", "--lines", "--no-save", "--threads", "3", "-n", "200"};
+    call.arguments = {"chat", "--lines", "--no-save", "--device", "cpu", "--threads", "3", "-n", "200"};
     call.input = "def f(x):\n";
     std::size_t threads = 0, takers = 0;
     bool faults_blocked = false;

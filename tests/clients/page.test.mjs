@@ -151,7 +151,8 @@ test('conversations can be read while the server is away', async () => {
   await page.getByRole('button', { name: 'q =', exact: true }).click();
   assert.equal(await answer(page), text);
   await send(page, 'r = ');
-  await until(page, () => document.querySelector('p.error') || /not|fail/i.test(document.getElementById('status').textContent));
+  await until(page, () => document.querySelector('p.error')
+    || /not|fail/i.test(document.getElementById('status').textContent));
   await context.close();
 });
 
@@ -181,6 +182,40 @@ test('drafted tokens are shaded, and tokens tell their alternatives', async () =
   assert.equal(await page.locator('#alternatives-rows tr').count(), 4);
   await accessible(page, 'alternatives');
   assert.equal(await drafting.stop(), 0);
+});
+
+test('an answer that ends before its grammar does says so', async () => {
+  const under = await serve('--set', 'sampling.chain=["grammar", "temperature"]',
+    '--set', 'sampling.grammar.language="regex"', '--set', 'sampling.grammar.text="[0-9]{40}"');
+  const cut = 'The answer ends before the grammar of sampler \'grammar\' does: it has the 12 tokens that it may have; '
+    + 'max_tokens allows more.';
+  const { page, wrong } = await open({ max_tokens: 12, n: 2 }, {}, under.url);
+  await send(page, 'x = ');
+  await ended(page);
+  const told = page.locator('.message:not(.user) .unfinished');
+  assert.deepEqual(await told.allTextContents(), [cut, cut]);
+  assert.ok((await page.textContent('#status')).startsWith(`${cut} · 24 tokens · `));
+  await accessible(page, 'unfinished');
+  await page.getByRole('button', { name: 'Fill', exact: true }).first().click();
+  await page.fill('#prefix', 'x = ');
+  await page.click('#fill-run');
+  await until(page, () => document.getElementById('fill-stop').disabled
+    && document.getElementById('middle').textContent);
+  assert.ok((await page.textContent('#status')).startsWith(`${cut} · 12 tokens · `));
+  assert.deepEqual(wrong, []);
+  // It is kept with the conversation.
+  await page.reload();
+  await page.getByRole('button', { name: 'Conversations' }).click();
+  await page.getByRole('button', { name: 'x =', exact: true }).click();
+  assert.deepEqual(await told.allTextContents(), [cut, cut]);
+  // One that reaches the end says nothing.
+  const { page: other } = await open({ max_tokens: 60 }, {}, under.url);
+  await send(other, 'x = ');
+  await ended(other);
+  assert.match(await answer(other), /^[0-9]{40}$/);
+  assert.equal(await other.locator('.unfinished').count(), 0);
+  assert.match(await other.textContent('#status'), /^\d+ tokens · /);
+  assert.equal(await under.stop(), 0);
 });
 
 test('what a model writes is text, whatever it is', async () => {
@@ -246,9 +281,16 @@ for (const [name, options] of Object.entries({
     await accessible(page, name);
     const folder = process.env.FORESAY_SCREENSHOTS;
     if (folder) {
-      await page.screenshot({ path: `${folder}/${name}-chat.png` });
+      const shoot = (what) => page.screenshot({ path: `${folder}/${name}-${what}.png` });
+      await shoot('chat');
       await page.getByRole('button', { name: 'Settings' }).click();
-      await page.screenshot({ path: `${folder}/${name}-settings.png` });
+      await shoot('settings');
+      await page.getByRole('button', { name: 'Close' }).first().click();
+      await page.getByRole('button', { name: 'Conversations' }).click();
+      await shoot('list');
+      await page.getByRole('button', { name: 'Close' }).first().click();
+      await page.getByRole('button', { name: 'Fill', exact: true }).first().click();
+      await shoot('fill');
     }
     assert.equal(await drafting.stop(), 0);
   });

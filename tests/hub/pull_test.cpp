@@ -6,8 +6,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <set>
-#include <thread>
+#include <utility>
 
 #include "tests/hub/pulling.h"
 
@@ -52,19 +55,26 @@ TEST_F(Pulling, FetchesNothingTwice) {
 
 TEST_F(Pulling, FetchesALargeFileInRangesOverSeveralConnections) {
     put(1'000'000);
-    std::atomic<int> at_once{0}, most{0};
-    server_.set_fault([&](const ServedRequest& request, Reply& reply) {
+    settings_.stall_timeout = std::chrono::minutes(1);
+    std::mutex mutex;
+    std::condition_variable arrived;
+    int at_once = 0, most = 0;
+    bool answered = false;
+    std::chrono::seconds patience{20};
+    server_.set_fault([&](const ServedRequest& request, Reply&) {
         if (!request.storage) return;
-        const int now = ++at_once;
-        for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
-        }
-        reply.before = std::chrono::milliseconds(1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::unique_lock lock(mutex);
+        // The first range tells where the others are to be had, so it comes alone.
+        if (!std::exchange(answered, true)) return;
+        most = std::max(most, ++at_once);
+        arrived.notify_all();
+        // Answered once there are as many as there may be, and a little later, so that one too many would be seen.
+        if (!arrived.wait_for(lock, patience, [&] { return most >= settings_.connections; })) patience = {};
+        arrived.wait_for(lock, std::chrono::milliseconds(20), [&] { return most > settings_.connections; });
         --at_once;
     });
     EXPECT_EQ(contents(pull().path), content_);
-    EXPECT_GT(most, 1);
-    EXPECT_LE(most, settings_.connections);
+    EXPECT_EQ(most, settings_.connections);
     std::set<std::string> ranges;
     int resolved = 0;
     for (const ServedRequest& request : content_requests()) {

@@ -68,7 +68,9 @@ TEST(PluginHost, TheCurrentFolderIsNotSearched) {
     const std::string error = error_of([&] { host.load("wordlist"); });
     const bool found = !host.scan().empty();
     std::filesystem::current_path(before);
-    EXPECT_EQ(error, "plugin 'wordlist' was not found; searched for wordlist.so in .");
+    EXPECT_EQ(error,
+              "plugin 'wordlist' was not found; searched for wordlist.so in no folder at all; not in ., since only "
+              "absolute paths are searched");
     EXPECT_FALSE(found);
 }
 
