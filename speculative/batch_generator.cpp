@@ -186,6 +186,7 @@ void BatchGenerator::State::admit() {
 
 // Keeps what the cache holds of a sequence for others.
 void BatchGenerator::State::release(Sequence& sequence) {
+    settle(sequence);
     const core::SequenceId drafted = model ? model->take(sequence.model_draft, sequence.tokens()) : -1;
     const bool keeps = parts.reuse_prefixes && !sequence.broken;
     if (drafted >= 0 && !keeps) model->cache().drop(drafted);

@@ -72,6 +72,8 @@ struct BatchGenerator::State {
     CostModel costs;
     RowLedger ledger;
     std::optional<ModelDrafts> model;
+    // What the draft model has lost against lookups alone: pauses it, and not them.
+    RowLedger model_ledger;
     Acceptance everyone;                    // how often the draft model is right, in all texts
     std::vector<Sequence*> drafting_texts;  // texts of the round that draft what pays
     std::vector<Sequence*> fixed_texts;     // and those that draft as many tokens as they were told
@@ -84,6 +86,7 @@ struct BatchGenerator::State {
     bool stepping = false;             // a sink is calling
     // Of the drafts that are to pay, in this round:
     bool drafting = false;        // they were allowed
+    bool model_drafts = false;    // and the draft model among them
     std::int32_t plain_rows = 0;  // rows without them
     double draft_ms = 0.0;        // what drafting took
 
@@ -136,6 +139,8 @@ struct BatchGenerator::State {
     void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
     void learn(double verify_ms);
+    void learn_of_model(double plain_ms, double row_ms, std::int32_t sequences);
+    void settle(Sequence& sequence);
     void preempt();
     void release(Sequence& sequence);
     void remove_ended();

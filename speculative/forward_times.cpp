@@ -40,4 +40,29 @@ bool time_forwards(core::Context& context, CostModel& costs, double budget_ms, N
     return true;
 }
 
+double time_after(core::Context& before, core::Context& context, Now now) {
+    constexpr int kRepeats = 3;
+    const core::SequenceId first = before.cache().create();
+    const core::SequenceId second = context.cache().create();
+    double best = 0.0;
+    const bool room =
+        first >= 0 && second >= 0 && before.cache().missing_pages(first, 1) <= before.cache().free_pages();
+    for (int repeat = 0; room && repeat < kRepeats; ++repeat) {
+        if (context.cache().missing_pages(second, 1) > context.cache().free_pages()) break;
+        const std::int32_t token = 1;
+        before.decode(std::span(&token, 1), 1, first);
+        before.wait();
+        const double begin = now();
+        context.decode(std::span(&token, 1), 1, second);
+        context.wait();
+        const double ms = now() - begin;
+        best = repeat == 0 ? ms : std::min(best, ms);
+        before.truncate(0, first);
+        context.truncate(0, second);
+    }
+    if (first >= 0) before.cache().drop(first);
+    if (second >= 0) context.cache().drop(second);
+    return best;
+}
+
 }  // namespace foresay::speculative

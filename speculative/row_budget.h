@@ -36,6 +36,8 @@ public:
     // After a round that was allowed: `emitted` tokens of `sequences` sequences took `ms`, of which a plain forward
     // would have taken `plain_ms` for a token of each.
     void note(std::int32_t emitted, std::int32_t sequences, double ms, double plain_ms);
+    // A loss of so many plain forwards that no round has shown.
+    void charge(double forwards) { lost_ += forwards; }
 
 private:
     double lost_ = 0.0;  // in plain forwards

@@ -81,6 +81,8 @@ TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain)
         gaining.note(6, 4, 1.2, 1.0);
     }
     EXPECT_EQ(allowed, 1000);
+    gaining.charge(10.0);
+    EXPECT_FALSE(gaining.allows()) << "a loss that no round shows";
 }
 
 CostModel straight_costs(double row_ms) {
