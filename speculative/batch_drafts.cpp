@@ -83,7 +83,7 @@ std::int32_t BatchGenerator::State::draft_fixed(std::int32_t used) {
     for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
         const Sequence& sequence = *running[schedule.rows[i].sequence];
         if (sequence.mode() != core::SpeculationMode::fixed) continue;
-        widths[i] = std::min(sequence.drafted(), std::max(0, target().options().decode_rows - used));
+        widths[i] = std::min(sequence.drafted(), std::max(0, most_rows - used));
         used += widths[i];
     }
     return used;
@@ -166,7 +166,7 @@ void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
 // The others get what pays. A device samples so many rows, and the host would take longer for each further one than the
 // forward does.
 void BatchGenerator::State::draft_automatic(std::int32_t used) {
-    std::int32_t most = std::min(costs.widest(), target().options().decode_rows);
+    std::int32_t most = std::min(costs.widest(), most_rows);
     const auto on_device = [](const Sequence* sequence) { return sequence->samples_on_device(); };
     if (std::ranges::any_of(drafting_texts, on_device)) most = std::min(most, kernels::kTokenSlots);
     if (used >= most || !warm_up()) return;
@@ -202,21 +202,32 @@ void BatchGenerator::State::draft() {
     if (schedule.row_class != kernels::RowClass::decode) return;
     std::int32_t used = 0;
     std::int32_t pages = 0;
+    most_rows = target().options().decode_rows;
+    std::int32_t free_rows = target().max_rows();
     drafting_texts.clear();
     fixed_texts.clear();
     for (const ScheduledRows& rows : schedule.rows) {
         Sequence& sequence = *running[rows.sequence];
-        used += rows.rows;
         pages += cache().missing_pages(sequence.id(), rows.rows);
+        if (schedule.mixed && loads[rows.sequence].prefill_rows > 0) {
+            // The rows of a prompt are no part of what drafts are weighed against: on a host, which alone mixes,
+            // further rows cost as much after many as after few. At its end there are logits.
+            free_rows -= rows.rows;
+            if (sequence.samples_after(rows.rows)) --most_rows;
+            continue;
+        }
+        used += rows.rows;
         if (!sequence.samples_after(rows.rows)) continue;
         if (sequence.mode() == core::SpeculationMode::fixed) fixed_texts.push_back(&sequence);
         if (sequence.mode() == core::SpeculationMode::automatic) drafting_texts.push_back(&sequence);
     }
+    most_rows = std::min(most_rows, free_rows);
     widths.assign(schedule.rows.size(), 0);
     // Who decodes waits no longer for prompts that the draft model has to read than for the target's.
     const std::int32_t whole = target().capacity();
     if (model) {
-        model->begin_round(running.size() > 1 ? std::min(parts.prefill_rows_beside, whole) : whole);
+        const std::int32_t beside = schedule.mixed ? 0 : std::min(parts.prefill_rows_beside, whole);
+        model->begin_round(running.size() > 1 ? beside : whole);
         if (counters.tokens > 0) model->expect_sampling(counters.sample_ms / static_cast<double>(counters.tokens));
     }
     if (!fixed_texts.empty()) used = draft_fixed(used);

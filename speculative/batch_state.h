@@ -21,6 +21,7 @@ namespace foresay::speculative {
 // The rows of a forward, by segment.
 struct Forward {
     kernels::RowClass row_class = kernels::RowClass::decode;
+    std::int32_t prompt_rows = 0;  // of a forward of decode rows: those that read prompts beside them
     std::vector<kernels::TokenRef> tokens;
     std::vector<std::int32_t> logit_rows;
     std::vector<core::Segment> segments;
@@ -30,6 +31,7 @@ struct Forward {
 
     void clear(kernels::RowClass of) {
         row_class = of;
+        prompt_rows = 0;
         tokens.clear();
         logit_rows.clear();
         segments.clear();
@@ -82,6 +84,7 @@ struct BatchGenerator::State {
     double speedup = 1.0;  // tokens per millisecond with drafts, in those without, over the last rounds
     std::vector<DraftedRow> drafted;
     std::vector<std::int32_t> widths;  // of the drafts, by segment
+    std::int32_t most_rows = 0;        // of the round, drafts included, without those of prompts
     bool warm = false;                 // costs were measured
     bool stepping = false;             // a sink is calling
     // Of the drafts that are to pay, in this round:

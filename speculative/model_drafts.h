@@ -79,7 +79,7 @@ public:
     // Before the steps of a round: in all of them, at most so many tokens that texts lack are evaluated before a text
     // can be drafted for. A text that lacks more gets no token yet. So texts that decode do not wait for a long prompt.
     void begin_round(std::int32_t catch_up_rows) {
-        catch_up_left_ = static_cast<std::size_t>(std::max(catch_up_rows, 1));
+        catch_up_left_ = static_cast<std::size_t>(std::max(catch_up_rows, 0));
         stepped_ = false;
         steps_ms_ = 0.0;
         reading_ms_ = 0.0;

@@ -9,12 +9,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "tests/speculative/batch_support.h"
+#include "tests/speculative/batch_requests.h"
 
 namespace foresay::test {
 namespace {
 
 using speculative::BatchGenerator;
+using speculative::BatchRequest;
 
 // Milliseconds.
 struct Pace {
@@ -159,6 +160,64 @@ TEST(BatchPace, TheDraftModelMakesNothingSlower) {
 TEST(BatchPace, TheDraftModelIsAskedWhereItPays) {
     for (const double temperature : {0.0, 0.6}) {
         EXPECT_GT(gain_of_the_model(kCheapRows, 4, 96, temperature), 1.1) << temperature;
+    }
+}
+
+struct Beside {
+    double ms = 0.0, longest_gap = 0.0;  // between two tokens of those who decode
+    std::vector<std::vector<std::int32_t>> texts;
+    std::int64_t forwards = 0;
+};
+
+// Three texts decode while long prompts come one after the other.
+Beside prompts_beside(const Machine& machine, bool mixes) {
+    HostPace target(fast_backend().ops(), machine.target);
+    core::ContextOptions options = for_sequences(5, 512);
+    options.prefill_rows = 128;
+    speculative::BatchParts parts =
+        batch_parts(options, core::Model::load(core::ModelSource::open(bundled_path("target")), target));
+    parts.now = HostPace::now;
+    parts.classes_agree = mixes;
+    BatchGenerator batch(std::move(parts));
+    Beside result;
+    std::deque<Recorder> texts;
+    const double start = HostPace::now();
+    const auto add = [&](std::int32_t length, std::int32_t tokens) {
+        const auto which = texts.size();
+        BatchRequest made = request(tokens, which);
+        made.input = prompts(length)[which];
+        batch.add(std::move(made), texts.emplace_back());
+    };
+    for (int i = 0; i < 3; ++i) {
+        add(16, 120);
+        texts.back().on_token = [&result, last = 0.0]() mutable {
+            if (last > 0.0) result.longest_gap = std::max(result.longest_gap, HostPace::now() - last);
+            last = HostPace::now();
+        };
+    }
+    while (texts[2].tokens.size() < 4) batch.step();
+    for (bool more = true; more || texts.size() < 9; more = batch.step()) {
+        if (texts.size() < 9 && batch.running() + batch.waiting() < 5) add(200, 2);
+    }
+    result.ms = HostPace::now() - start;
+    result.forwards = batch.counters().forwards;
+    for (const Recorder& text : texts) result.texts.push_back(text.tokens);
+    return result;
+}
+
+// A forward with rows of both reads the weights once, and nobody who decodes waits for one that reads prompts only.
+TEST(BatchPace, ForwardsWithPromptsAndDecodeRowsSaveTimeAndShortenGaps) {
+    for (const Machine& machine : {kTwoCores, kCheapRows}) {
+        const Beside separate = prompts_beside(machine, false);
+        const Beside mixed = prompts_beside(machine, true);
+        EXPECT_EQ(mixed.texts, separate.texts);
+        EXPECT_LT(mixed.forwards, separate.forwards);
+        EXPECT_LT(mixed.ms, separate.ms);
+        EXPECT_LT(mixed.longest_gap, separate.longest_gap);
+        if (std::getenv("FORESAY_PACE_REPORT") == nullptr) continue;
+        std::cout << "apart " << separate.forwards << " forwards, " << separate.ms << " ms, longest gap "
+                  << separate.longest_gap << "; mixed " << mixed.forwards << ", " << mixed.ms << ", "
+                  << mixed.longest_gap << '\n';
     }
 }
 
