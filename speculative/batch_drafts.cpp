@@ -17,6 +17,7 @@ bool BatchGenerator::State::warm_up() {
     while (cache().free_pages() < pages && kept.evict_page()) {
     }
     warm = time_forwards(target(), costs, kBudgetMs, parts.now);
+    if (warm) time_attention(target(), costs, kBudgetMs / 4.0, parts.now);
     return warm;
 }
 
@@ -108,6 +109,7 @@ double BatchGenerator::State::gain_of_model(const Sequence& sequence, double val
                        .further = sequence.draft_room(),
                        .survival = sequence.survival(),
                        .match = match_class(sequence.proposal().length),
+                       .own_ms = costs.further_row_ms(attended(sequence)),
                        .step_ms = model->step_ms(texts) / texts,
                        .value = value}) -
            value * late_ms / rounds;
@@ -176,19 +178,27 @@ void BatchGenerator::State::draft_automatic(std::int32_t used) {
     model_drafts = model && model_ledger.allows();
     const double start = parts.now();
     for (Sequence* sequence : drafting_texts) sequence->begin_draft(sequence->longest_draft());
-    const double value = speedup * static_cast<double>(schedule.rows.size()) / costs.verify_ms(used);
+    for (Sequence* sequence : drafting_texts) sequence->round.own_ms = costs.further_row_ms(attended(*sequence));
+    const double value =
+        speedup * static_cast<double>(schedule.rows.size()) / (costs.verify_ms(used) + plain_attention_ms);
     draft_what_pays(used, value);
     drafted.clear();
     for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
         const Sequence& sequence = *running[schedule.rows[i].sequence];
         if (sequence.mode() != core::SpeculationMode::automatic) continue;
         for (std::int32_t depth = 0; depth < sequence.drafted(); ++depth) {
-            drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
+            drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth), sequence.round.own_ms});
         }
     }
     const std::size_t worth = std::min(rows_worth(drafted, costs, used, value), static_cast<std::size_t>(most - used));
     for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
     draft_ms = parts.now() - start;
+}
+
+// Positions that the next row of a text attends to.
+std::int32_t BatchGenerator::State::attended(const Sequence& sequence) const {
+    const std::int32_t window = cache().window();
+    return window > 0 ? std::min(window, sequence.held()) : sequence.held();
 }
 
 // Drafts for the sequences of a decode forward, as far as there are rows and pages for them.
@@ -232,6 +242,14 @@ void BatchGenerator::State::draft() {
     }
     if (!fixed_texts.empty()) used = draft_fixed(used);
     plain_rows = used;
+    plain_attention_ms = 0.0;
+    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
+        const Sequence& sequence = *running[schedule.rows[i].sequence];
+        if (schedule.mixed && loads[schedule.rows[i].sequence].prefill_rows > 0) continue;
+        const std::int32_t further = schedule.rows[i].rows + widths[i] - 1;
+        plain_attention_ms +=
+            costs.first_row_ms(attended(sequence)) + further * costs.further_row_ms(attended(sequence));
+    }
     if (!drafting_texts.empty()) draft_automatic(used);
     for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
         const ScheduledRows& rows = schedule.rows[i];
@@ -256,7 +274,7 @@ void BatchGenerator::State::learn_of_model(double plain_ms, double row_ms, std::
         gained += sequence->round.model_gains;
         const double paid = kPaidInARound * sequence->model_draft.owed_ms;
         sequence->model_draft.owed_ms -= paid;
-        ms += row_ms * sequence->round.model_rows + paid;
+        ms += (row_ms + sequence->round.own_ms) * sequence->round.model_rows + paid;
     }
     model_ledger.note(sequences + gained, sequences, plain_ms + ms, plain_ms);
 }
@@ -273,9 +291,15 @@ void BatchGenerator::State::settle(Sequence& sequence) {
 void BatchGenerator::State::learn(double verify_ms) {
     if (!warm) return;
     const auto rows = static_cast<std::int32_t>(current.tokens.size());
-    const double plain_ms = drafting ? costs.verify_ms(plain_rows) : 0.0;
-    const double more_ms = drafting ? costs.verify_ms(std::min(rows, costs.widest())) - plain_ms : 0.0;
-    if (rows <= costs.widest()) costs.observe(rows, verify_ms);
+    const double plain_ms = drafting ? costs.verify_ms(plain_rows) + plain_attention_ms : 0.0;
+    const double more_ms =
+        drafting ? costs.verify_ms(std::min(rows, costs.widest())) - costs.verify_ms(plain_rows) : 0.0;
+    double attention_ms = plain_attention_ms;
+    if (drafting) {
+        for (const Sequence* sequence : drafting_texts) attention_ms += sequence->round.rows * sequence->round.own_ms;
+    }
+    // Attention, as it was measured, is at most a part of what the forward took.
+    if (rows <= costs.widest()) costs.observe(rows, std::max(verify_ms - attention_ms, 0.1 * verify_ms));
     if (!drafting) return;
     // Of all texts of the forward, which wait for the drafts of a few: a token of each that did not draft.
     const auto sequences = static_cast<std::int32_t>(current.chosen.size());
@@ -297,7 +321,7 @@ void BatchGenerator::State::learn(double verify_ms) {
     for (Sequence* sequence : drafting_texts) {
         const Sequence::Round& round = sequence->round;
         if (round.rows == 0 && round.steps == 0) continue;
-        const double own_ms = row_ms * round.rows + step_ms * round.steps;
+        const double own_ms = (row_ms + round.own_ms) * round.rows + step_ms * round.steps;
         sequence->ledger.note(round.emitted, 1, plain_ms + own_ms * sequences, plain_ms);
     }
     constexpr double kBlend = 0.05;

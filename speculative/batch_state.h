@@ -88,10 +88,11 @@ struct BatchGenerator::State {
     bool warm = false;                 // costs were measured
     bool stepping = false;             // a sink is calling
     // Of the drafts that are to pay, in this round:
-    bool drafting = false;        // they were allowed
-    bool model_drafts = false;    // and the draft model among them
-    std::int32_t plain_rows = 0;  // rows without them
-    double draft_ms = 0.0;        // what drafting took
+    bool drafting = false;            // they were allowed
+    bool model_drafts = false;        // and the draft model among them
+    std::int32_t plain_rows = 0;      // rows without them
+    double plain_attention_ms = 0.0;  // what attention adds to those, by their positions
+    double draft_ms = 0.0;            // what drafting took
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
@@ -142,6 +143,7 @@ struct BatchGenerator::State {
     void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
     void learn(double verify_ms);
+    std::int32_t attended(const Sequence& sequence) const;
     void learn_of_model(double plain_ms, double row_ms, std::int32_t sequences);
     void settle(Sequence& sequence);
     void preempt();

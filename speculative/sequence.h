@@ -108,6 +108,7 @@ public:
         std::int32_t steps = 0;  // of the draft model
         std::int32_t rows = 0;   // verified
         std::int32_t emitted = 0;
+        double own_ms = 0.0;           // what attention adds to each of those rows
         std::int32_t model_rows = 0;   // of the rows, those of tokens of the draft model
         std::int32_t model_gains = 0;  // of those, the accepted ones that no lookup proposed, too
     } round;

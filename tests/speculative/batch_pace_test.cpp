@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "speculative/forward_times.h"
 #include "tests/speculative/batch_requests.h"
 
 namespace foresay::test {
@@ -22,6 +23,8 @@ struct Pace {
     double forward = 0.0, row = 0.0;  // a forward takes `forward`, and `row` for each row
     double after_another = 0.0;       // more, when the other model ran before: the caches have to be filled again
     double sample = 0.0;              // each row of logits that the host reads
+    double first = 0.0;               // each position that the first row of a sequence attends to
+    double further = 0.0;             // and that a further row of it does
 };
 struct Machine {
     Pace target, draft;
@@ -39,6 +42,10 @@ public:
     HostPace(kernels::Ops& inner, const Pace& pace) : OpsDecorator(inner), pace_(pace) {}
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         const auto count = static_cast<double>(batch.rows.size());
+        for (std::size_t i = 0; i < batch.rows.size(); ++i) {
+            const bool first = i == 0 || batch.rows[i].sequence != batch.rows[i - 1].sequence;
+            clock_ += (first ? pace_.first : pace_.further) * batch.rows[i].position;
+        }
         clock_ += pace_.forward + pace_.row * count + (last_ != this ? pace_.after_another : 0.0);
         last_ = this;
         OpsDecorator::begin(workspace, batch);
@@ -161,6 +168,61 @@ TEST(BatchPace, TheDraftModelIsAskedWhereItPays) {
     for (const double temperature : {0.0, 0.6}) {
         EXPECT_GT(gain_of_the_model(kCheapRows, 4, 96, temperature), 1.1) << temperature;
     }
+}
+
+// What attention adds is measured by itself; where there is no room for that, it follows from the model's shape.
+TEST(BatchPace, CostsOfAttendedPositionsAreMeasured) {
+    HostPace target(fast_backend().ops(), {.forward = 1.0, .row = 0.2, .first = 0.003, .further = 0.001});
+    const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), target);
+    for (const std::int32_t length : {1200, 100}) {
+        core::Context context(model, for_sequences(2, length));
+        speculative::CostModel costs(16);
+        ASSERT_TRUE(speculative::time_forwards(context, costs, 1e6, HostPace::now));
+        speculative::time_attention(context, costs, 1e6, HostPace::now);
+        EXPECT_NEAR(costs.verify_ms(8), 1.0 + 8 * 0.2, 0.1);
+        if (length == 1200) {
+            EXPECT_NEAR(costs.first_row_ms(1000), 3.0, 0.05);
+            EXPECT_NEAR(costs.further_row_ms(1000), 1.0, 0.05);
+        } else {
+            EXPECT_GT(costs.further_row_ms(1000), 0.0);
+            EXPECT_LT(costs.further_row_ms(1000), 0.2) << "a thousand positions are less than all weights";
+        }
+        EXPECT_EQ(context.cache().free_pages(), context.cache().pages().pages);
+    }
+}
+
+// A draft pays for the positions that its rows attend to: a text behind many has none where one behind few has many.
+TEST(BatchPace, ADraftBehindManyPositionsMustPayForThem) {
+    HostPace target(fast_backend().ops(), {.forward = 3.0, .row = 0.05, .first = 0.008, .further = 0.008});
+    speculative::BatchParts parts =
+        batch_parts(for_sequences(3), core::Model::load(core::ModelSource::open(bundled_path("target")), target));
+    parts.now = HostPace::now;
+    parts.speculation = automatic();
+    BatchGenerator batch(std::move(parts));
+    const auto predicted = [](std::int32_t prompt, std::int32_t tokens) {
+        const auto made = [&] {
+            BatchRequest one = request(tokens);
+            one.input = prompts(prompt).front();
+            return one;
+        };
+        BatchGenerator alone = make_batch(for_sequences(1));
+        Recorder sink;
+        alone.add(made(), sink);
+        while (alone.step()) {
+        }
+        BatchRequest with = made();
+        with.prediction = sink.tokens;
+        return with;
+    };
+    Recorder near, far;
+    const speculative::Ticket ticket = batch.add(predicted(440, 64), far);
+    near.on_end = [&] { batch.cancel(ticket); };  // what it does alone is another matter
+    batch.add(predicted(16, 200), near);
+    while (batch.step()) {
+    }
+    EXPECT_GT(near.result.speculation.accepted, 150);
+    EXPECT_GT(far.tokens.size(), 8u);
+    EXPECT_LT(far.result.speculation.drafted, 4);
 }
 
 struct Beside {
