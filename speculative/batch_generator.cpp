@@ -186,6 +186,7 @@ void BatchGenerator::State::admit() {
 
 // Keeps what the cache holds of a sequence for others.
 void BatchGenerator::State::release(Sequence& sequence) {
+    settle(sequence);
     const core::SequenceId drafted = model ? model->take(sequence.model_draft, sequence.tokens()) : -1;
     const bool keeps = parts.reuse_prefixes && !sequence.broken;
     if (drafted >= 0 && !keeps) model->cache().drop(drafted);
@@ -223,7 +224,7 @@ void BatchGenerator::State::log_plan() {
     log.begin("loads");
     for (const SequenceLoad& load : loads) log.pair(load.prefill_rows, ',', load.decode_rows);
     log.write();
-    log.begin(schedule.row_class == kernels::RowClass::prefill ? "rows prefill" : "rows decode");
+    log.begin(schedule.mixed ? "rows mixed" : schedule.reads_prompts() ? "rows prefill" : "rows decode");
     for (const ScheduledRows& rows : schedule.rows) {
         log.pair(ticket_number(*running[rows.sequence]), ':', rows.rows);
     }
@@ -240,7 +241,8 @@ void BatchGenerator::State::plan() {
                          {.prefill_rows = options.prefill_rows,
                           .prefill_rows_beside = parts.prefill_rows_beside,
                           .decode_rows = target().max_rows(),
-                          .decode_turn = decode_turn(loads, turns.prefill_ms, turns.decode_ms)},
+                          .decode_turn = decode_turn(loads, turns.prefill_ms, turns.decode_ms, parts.classes_agree),
+                          .mixes = parts.classes_agree},
                          turns.decoded, schedule);
         const auto wanted = [this] {
             std::int32_t pages = 0;
@@ -297,6 +299,7 @@ void BatchGenerator::State::make_segments() {
                                     .logit_rows = std::span(current.logit_rows).subspan(first)});
         current.base.push_back(rows.rows);
         current.chosen.push_back(&sequence);
+        if (schedule.mixed && loads[rows.sequence].prefill_rows > 0) current.prompt_rows += rows.rows;
     }
 }
 
@@ -339,7 +342,8 @@ void BatchGenerator::State::start_sampling() {
 
 // Whether the next forward can be known before the tokens of this one are: a row for each sequence, and no draft.
 bool BatchGenerator::State::may_run_ahead() {
-    if (current.row_class != kernels::RowClass::decode || !target().ops().asynchronous()) return false;
+    if (current.row_class != kernels::RowClass::decode || current.prompt_rows > 0) return false;
+    if (!target().ops().asynchronous()) return false;
     if (!waiting.empty() && running.size() < most) return false;
     const bool looks = plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead;
     std::int32_t pages = 0;
@@ -393,6 +397,9 @@ void BatchGenerator::State::wait_for_rows() {
 void BatchGenerator::State::sample() {
     std::int32_t row = 0;
     ++counters.forwards;
+    counters.mixed_forwards += current.prompt_rows > 0 ? 1 : 0;
+    counters.prefill_rows += current.prompt_rows;
+    counters.decode_rows -= current.prompt_rows;
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         const auto rows = static_cast<std::int32_t>(current.segments[i].tokens.size());
         (current.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
@@ -452,7 +459,12 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     s.ahead.reserve(rows, s.most);
     s.running.reserve(s.most);
     s.holders.reserve(s.most);
-    s.log.line("batch", options.prefill_rows, s.parts.prefill_rows_beside, s.target().max_rows(), s.most);
+    const std::int32_t rows_of_one = s.target().max_rows();
+    if (s.parts.classes_agree) {
+        s.log.line("batch", options.prefill_rows, s.parts.prefill_rows_beside, rows_of_one, s.most, "mixes");
+    } else {
+        s.log.line("batch", options.prefill_rows, s.parts.prefill_rows_beside, rows_of_one, s.most);
+    }
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
     s.drafting_texts.reserve(s.most);
@@ -564,9 +576,10 @@ bool BatchGenerator::step() {
     s.counters.target_ms += verify_ms;
     s.counters.sample_ms += s.parts.now() - forward_end;
     // Of a forward that ran ahead only a part of its time was waited for.
-    if (!ahead) s.turns.note(s.current.row_class, s.loads, verify_ms);
+    const auto kind = s.schedule.reads_prompts() ? kernels::RowClass::prefill : kernels::RowClass::decode;
+    if (!ahead) s.turns.note(kind, s.loads, verify_ms);
     s.log.line("took", verify_ms);
-    if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms);
+    if (kind == kernels::RowClass::decode && !ahead) s.learn(verify_ms);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
     s.stepping = false;

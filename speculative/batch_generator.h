@@ -102,13 +102,15 @@ struct BatchParts {
     std::int32_t sure_growth = kernels::kPagePositions;
     // Prompts of at most so many tokens are decode rows (core/models/given_text.h).
     std::int32_t short_given = 0;
-    bool classes_agree = false;  // prefill rows and decode rows have the same bits, as on a CPU
+    // Prefill rows and decode rows have the same bits, as on a CPU. A forward may then have rows of both.
+    bool classes_agree = false;
     bool reuse_prefixes = true;  // of texts that run or have ended
     // Where pages go that leave the cache, and from where they come back; null: they are lost. For reuse_prefixes.
     std::shared_ptr<core::PageStore> pages;
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch
     std::vector<std::int32_t> end_tokens;        // tokens that end a text; none: those of the tokenizer
-    // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
+    // Rows of prompts between two decode forwards, or in one where the classes agree. Fewer: shorter gaps between
+    // tokens; more: earlier first tokens.
     std::int32_t prefill_rows_beside = 64;
     // Drafts for each text that does not say otherwise, verified together with the rows of the others. `automatic`: as
     // many as pay, by what the machine and the texts have shown; `fixed`: draft_length for each.
@@ -128,7 +130,8 @@ struct BatchParts {
 // Since the batch was made.
 struct BatchCounters {
     std::int64_t forwards = 0;
-    std::int64_t prefill_rows = 0;  // evaluated, as the two below
+    std::int64_t mixed_forwards = 0;  // of those, the ones that read prompts beside rows of texts that decode
+    std::int64_t prefill_rows = 0;    // evaluated, as the two below
     std::int64_t decode_rows = 0;
     std::int64_t tokens = 0;           // emitted
     std::int64_t cached_tokens = 0;    // not evaluated again, because another text began alike or the text came back

@@ -21,6 +21,7 @@ namespace foresay::speculative {
 // The rows of a forward, by segment.
 struct Forward {
     kernels::RowClass row_class = kernels::RowClass::decode;
+    std::int32_t prompt_rows = 0;  // of a forward of decode rows: those that read prompts beside them
     std::vector<kernels::TokenRef> tokens;
     std::vector<std::int32_t> logit_rows;
     std::vector<core::Segment> segments;
@@ -30,6 +31,7 @@ struct Forward {
 
     void clear(kernels::RowClass of) {
         row_class = of;
+        prompt_rows = 0;
         tokens.clear();
         logit_rows.clear();
         segments.clear();
@@ -72,6 +74,8 @@ struct BatchGenerator::State {
     CostModel costs;
     RowLedger ledger;
     std::optional<ModelDrafts> model;
+    // What the draft model has lost against lookups alone: pauses it, and not them.
+    RowLedger model_ledger;
     Acceptance everyone;                    // how often the draft model is right, in all texts
     std::vector<Sequence*> drafting_texts;  // texts of the round that draft what pays
     std::vector<Sequence*> fixed_texts;     // and those that draft as many tokens as they were told
@@ -80,12 +84,15 @@ struct BatchGenerator::State {
     double speedup = 1.0;  // tokens per millisecond with drafts, in those without, over the last rounds
     std::vector<DraftedRow> drafted;
     std::vector<std::int32_t> widths;  // of the drafts, by segment
+    std::int32_t most_rows = 0;        // of the round, drafts included, without those of prompts
     bool warm = false;                 // costs were measured
     bool stepping = false;             // a sink is calling
     // Of the drafts that are to pay, in this round:
-    bool drafting = false;        // they were allowed
-    std::int32_t plain_rows = 0;  // rows without them
-    double draft_ms = 0.0;        // what drafting took
+    bool drafting = false;            // they were allowed
+    bool model_drafts = false;        // and the draft model among them
+    std::int32_t plain_rows = 0;      // rows without them
+    double plain_attention_ms = 0.0;  // what attention adds to those, by their positions
+    double draft_ms = 0.0;            // what drafting took
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
@@ -136,6 +143,9 @@ struct BatchGenerator::State {
     void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
     void learn(double verify_ms);
+    std::int32_t attended(const Sequence& sequence) const;
+    void learn_of_model(double plain_ms, double row_ms, std::int32_t sequences);
+    void settle(Sequence& sequence);
     void preempt();
     void release(Sequence& sequence);
     void remove_ended();

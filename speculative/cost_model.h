@@ -4,6 +4,8 @@
 // shape per width. Widths that were never measured are interpolated. A width never costs more than a larger one, nor
 // more than the next smaller one and a plain step, because those forwards could replace it. Widths just above those in
 // use slowly become cheaper, so that one that looked expensive by accident is tried again.
+// Attention costs more after many positions than after few. Where that is calibrated, the cost of a forward is what is
+// said above plus so much for each position that its rows attend to, and observe() gets the former.
 // Threads:  one caller at a time.
 // Cost:     reading is a table look-up; allocates when it is made.
 #pragma once
@@ -28,6 +30,16 @@ public:
     void calibrate(std::int32_t rows, double ms);
     void observe(std::int32_t rows, double ms);
 
+    // Milliseconds for each position: of a sequence's first row in a forward, and of each further row of it, for which
+    // the keys and values are in the caches.
+    void calibrate_attention(double first_ms, double further_ms) {
+        first_row_ms_ = first_ms;
+        further_row_ms_ = further_ms;
+    }
+    // What attention adds to such a row after so many positions.
+    double first_row_ms(std::int32_t positions) const { return first_row_ms_ * positions; }
+    double further_row_ms(std::int32_t positions) const { return further_row_ms_ * positions; }
+
     bool calibrated() const { return known_[1] != 0; }
     double verify_ms(std::int32_t rows) const { return pace_ * table_[static_cast<std::size_t>(rows)]; }
 
@@ -35,6 +47,7 @@ private:
     void interpolate();
 
     double pace_ = 1.0;
+    double first_row_ms_ = 0.0, further_row_ms_ = 0.0;
     std::vector<double> shape_;  // as measured, by rows; 0 is unused
     std::vector<double> table_;  // with the rules above applied
     std::vector<std::uint8_t> known_;

@@ -15,7 +15,7 @@ double draft_gain(const Acceptance& acceptance, const CostModel& costs, const Dr
         const std::int32_t own = i + 1;
         const std::int32_t added = std::min(own * outlook.texts, costs.widest() - outlook.rows);
         const double rows_ms = (costs.verify_ms(outlook.rows + added) - base) * own / added;
-        cost[static_cast<std::size_t>(i)] = outlook.value * (rows_ms + outlook.step_ms * i);
+        cost[static_cast<std::size_t>(i)] = outlook.value * (rows_ms + outlook.own_ms * own + outlook.step_ms * i);
     }
     const double rate = acceptance.expected();
     double gain = 0.0;

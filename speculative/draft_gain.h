@@ -24,6 +24,7 @@ struct DraftOutlook {
     std::int32_t further = 1;  // most further tokens
     double survival = 1.0;     // the chance that all of the draft so far is emitted
     int match = 0;             // class of the lookup's match: match_class()
+    double own_ms = 0.0;       // of each of its rows, beyond any other row
     double step_ms = 0.0;      // of each step of the draft model after the next one
     double value = 0.0;        // of time: tokens per millisecond
 };

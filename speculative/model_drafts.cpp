@@ -1,6 +1,7 @@
 #include "speculative/model_drafts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "speculative/forward_times.h"
 
@@ -28,7 +29,7 @@ ModelDrafts::ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std
     plans_.reserve(rows);
 }
 
-bool ModelDrafts::warm_up() {
+bool ModelDrafts::warm_up(core::Context& target) {
     if (warm_) return true;
     constexpr double kBudgetMs = 60.0;
     core::KvCache& cache = context_->cache();
@@ -37,19 +38,27 @@ bool ModelDrafts::warm_up() {
     while (cache.free_pages() < pages && kept_.evict_page(PagesOf::draft)) {
     }
     warm_ = time_forwards(*context_, costs_, kBudgetMs, now_);
+    if (warm_) switch_ms_ = std::max(0.0, time_after(target, *context_, now_) - costs_.verify_ms(1));
     return warm_;
 }
 
 double ModelDrafts::step_ms(std::int32_t texts) const {
     // After a draft that was accepted as a whole a text has two rows.
-    return costs_.verify_ms(std::clamp(texts + texts / 4, 1, costs_.widest()));
+    const double sample_ms = sample_ms_ < 0.0 ? expected_sample_ms_ : sample_ms_;
+    return costs_.verify_ms(std::clamp(texts + texts / 4, 1, costs_.widest())) + sample_ms * texts;
+}
+
+bool ModelDrafts::joins_step(const DraftedText& text, std::size_t tokens) {
+    return tokens <= text.held.size() + kStepRows;
 }
 
 double ModelDrafts::catch_up_ms(const DraftedText& text, std::size_t tokens) const {
     const std::size_t missing = tokens - std::min(tokens, text.held.size());
-    if (missing <= kStepRows) return 0.0;
+    if (missing <= 1) return 0.0;
     const std::int32_t widest = costs_.widest();
-    return costs_.verify_ms(widest) / widest * static_cast<double>(missing);
+    const double one = costs_.verify_ms(1);
+    const double row_ms = widest > 1 ? (costs_.verify_ms(widest) - one) / (widest - 1) : one;
+    return row_ms * static_cast<double>(missing - 1) + (joins_step(text, tokens) ? 0.0 : one);
 }
 
 // The text has `id`, which holds the first of `tokens`.
@@ -83,6 +92,8 @@ core::SequenceId ModelDrafts::take(DraftedText& text, std::span<const std::int32
     text.held.clear();
     text.checked = 0;
     text.advanced = 0;
+    text.drafted = false;
+    text.owed_ms = 0.0;
     return id;
 }
 
@@ -158,7 +169,12 @@ bool ModelDrafts::prepare(std::span<DraftStep> steps, std::size_t index) {
         for (std::size_t i = same; i < until; ++i) ids_.push_back(known(at(i)));
         catch_up_left_ -= std::min(catch_up_left_, ids_.size());
         make_room(text.id, static_cast<std::int32_t>(ids_.size()));
+        text.owed_ms += catch_up_ms(text, until);
+        const double start = now_();
         const bool done = context_->prefill(ids_, text.id);
+        context_->wait();
+        reading_ms_ += now_() - start;
+        stepped_ = true;
         counters_.rows += context_->length(text.id) - static_cast<std::int64_t>(same);
         if (!done) {
             text.held.resize(static_cast<std::size_t>(context_->length(text.id)));
@@ -223,6 +239,9 @@ void ModelDrafts::step(std::span<DraftStep> steps) {
         return;
     }
     counters_.rows += std::ssize(refs_);
+    const auto rows_of_step = static_cast<std::int32_t>(refs_.size());
+    const auto texts = static_cast<std::int32_t>(ready_.size());
+    const double switch_ms = std::exchange(stepped_, true) ? 0.0 : switch_ms_;
     // All rows at once where a device samples them.
     plans_.clear();
     slots_.clear();
@@ -234,11 +253,21 @@ void ModelDrafts::step(std::span<DraftStep> steps) {
         slots_.push_back(static_cast<std::int32_t>(i));
     }
     if (device) context_->ops().sample(context_->workspace(), plans_, slots_);
+    if (!device) context_->wait();
+    const double forward_end = now_();
     for (std::size_t i = 0; i < ready_.size(); ++i) sample(*ready_[i], static_cast<std::int32_t>(i), device);
-    costs_.observe(static_cast<std::int32_t>(refs_.size()), now_() - start);
+    // What a device samples is a part of its forward.
+    const double end = now_();
+    const double forward_ms = (device ? end : forward_end) - start;
+    costs_.observe(rows_of_step, std::max(forward_ms - switch_ms, 0.5 * forward_ms));
+    const double sampled = device ? 0.0 : (end - forward_end) / texts;
+    constexpr double kBlend = 0.05;
+    sample_ms_ = sample_ms_ < 0.0 ? sampled : sample_ms_ + kBlend * (std::min(sampled, 3.0 * sample_ms_) - sample_ms_);
+    steps_ms_ += costs_.verify_ms(std::min(rows_of_step, costs_.widest())) + switch_ms + sample_ms_ * texts;
 }
 
 void ModelDrafts::sample(DraftStep& step, std::int32_t row, bool on_device) {
+    step.text->drafted = true;
     DraftedText& text = *step.text;
     if (!on_device) {
         step.sampled = text.chain.propose(context_->logits(row));

@@ -34,6 +34,8 @@ struct DraftedText {
     std::vector<std::int32_t> held;  // tokens in the cache
     std::size_t checked = 0;         // how many of them are known to be the text's
     std::size_t advanced = 0;        // tokens of the present draft that `chain` has seen
+    bool drafted = false;            // it has had a token of the draft model
+    double owed_ms = 0.0;            // what reading the text took, as far as no draft has paid for it
     samplers::DraftChain chain;
     samplers::PlanBuffer plan;
 };
@@ -56,12 +58,19 @@ public:
     ModelDrafts(std::unique_ptr<core::Context> context, std::vector<std::int32_t> never_proposed, Now now,
                 PrefixCache& kept);
 
-    // Times forwards of several widths, once and within a time budget. False: there is no room for them now.
-    bool warm_up();
-    // Milliseconds of a step for so many texts that are up to date.
+    // Times forwards of several widths, alone and after one of `target`, once and within a time budget. False: there is
+    // no room for them now.
+    bool warm_up(core::Context& target);
+    // Until a step has shown it: milliseconds that the host takes to sample a token.
+    void expect_sampling(double ms) { expected_sample_ms_ = ms; }
+    // Milliseconds of a step for so many texts that are up to date, after another step.
     double step_ms(std::int32_t texts) const;
-    // Milliseconds, roughly, until the draft model has seen `tokens` tokens of this text.
+    // The same of the round's next step: the first one comes after a forward of the target.
+    double next_step_ms(std::int32_t texts) const { return step_ms(texts) + (stepped_ ? 0.0 : switch_ms_); }
+    // Milliseconds, roughly, until the draft model has seen all but one of the `tokens` tokens of this text.
     double catch_up_ms(const DraftedText& text, std::size_t tokens) const;
+    // Whether those join the next step, because they are few.
+    static bool joins_step(const DraftedText& text, std::size_t tokens);
 
     // A text begins, or comes back: it takes what is known of `key`, of texts that are kept, of pages that were
     // stored, or of `other`, which runs.
@@ -69,7 +78,15 @@ public:
     void step(std::span<DraftStep> steps);
     // Before the steps of a round: in all of them, at most so many tokens that texts lack are evaluated before a text
     // can be drafted for. A text that lacks more gets no token yet. So texts that decode do not wait for a long prompt.
-    void allow_catch_up(std::int32_t rows) { catch_up_left_ = static_cast<std::size_t>(std::max(rows, 1)); }
+    void begin_round(std::int32_t catch_up_rows) {
+        catch_up_left_ = static_cast<std::size_t>(std::max(catch_up_rows, 0));
+        stepped_ = false;
+        steps_ms_ = 0.0;
+        reading_ms_ = 0.0;
+    }
+    // Milliseconds that the steps of this round usually take, and that reading texts has taken in it.
+    double steps_ms() const { return steps_ms_; }
+    double reading_ms() const { return reading_ms_; }
     // The draft of the round before is done with.
     static void begin_round(DraftedText& text) { text.advanced = 0; }
     // Takes the text's sequence from it: it holds what it has of `tokens`, and nothing else; -1: it has nothing.
@@ -100,7 +117,13 @@ private:
     PrefixCache& kept_;
     Counters counters_;
     CostModel costs_;
-    bool warm_ = false;  // costs were measured
+    bool warm_ = false;        // costs were measured
+    double switch_ms_ = 0.0;   // what a step takes longer after a forward of the target
+    double sample_ms_ = -1.0;  // of a token, on the host; negative: not known
+    double expected_sample_ms_ = 0.0;
+    bool stepped_ = false;  // in this round, as the two below
+    double steps_ms_ = 0.0;
+    double reading_ms_ = 0.0;
     std::size_t catch_up_left_ = std::numeric_limits<std::size_t>::max();
     std::vector<std::int32_t> ids_;  // scratch
     std::vector<kernels::TokenRef> refs_;

@@ -19,8 +19,10 @@ constexpr std::int32_t kLastPause = 1024;
 }  // namespace
 
 std::size_t rows_worth(std::span<DraftedRow> rows, const CostModel& costs, std::int32_t base, double value) {
-    std::ranges::sort(rows, [](const DraftedRow& a, const DraftedRow& b) {
-        if (a.chance != b.chance) return a.chance > b.chance;
+    const auto worth_of = [value](const DraftedRow& row) { return row.chance - value * row.own_ms; };
+    std::ranges::sort(rows, [&worth_of](const DraftedRow& a, const DraftedRow& b) {
+        const double first = worth_of(a), second = worth_of(b);
+        if (first != second) return first > second;
         if (a.depth != b.depth) return a.depth < b.depth;
         return a.sequence < b.sequence;
     });
@@ -29,7 +31,7 @@ std::size_t rows_worth(std::span<DraftedRow> rows, const CostModel& costs, std::
     double best = kLeastGain;
     std::size_t worth = 0;
     for (std::size_t i = 0; i < rows.size() && base + static_cast<std::int32_t>(i) < costs.widest(); ++i) {
-        tokens += rows[i].chance;
+        tokens += worth_of(rows[i]);
         const double gain = tokens - value * (costs.verify_ms(base + static_cast<std::int32_t>(i) + 1) - plain);
         if (gain <= best) continue;
         best = gain;

@@ -3,7 +3,8 @@
 //
 // Layout:   a line is words with a space between them. T is a ticket; a mark (!) means a decision, all else are facts:
 //
-//     batch PREFILL BESIDE DECODE MOST       rows as in ScheduleLimits; sequences that run at once
+//     batch PREFILL BESIDE DECODE MOST       rows as in ScheduleLimits; sequences that run at once; and the word
+//                                            `mixes` after them, where a forward may have rows of both classes
 //     add T PRIORITY QUEUE DEADLINE PROMPT   a request, its prompt in tokens
 //     cancel T    pause T    resume T
 //     step NOW                               a step begins; the clock, 0 where no sequence has a deadline
@@ -14,7 +15,7 @@
 //   ! full T                                 it is next, and there are no pages for it
 //   ! preempt T                              pages lacked
 //     loads PREFILL,DECODE ...               of those that run, in the order of admission
-//   ! rows CLASS T:ROWS ...                  of the forward, without drafts
+//   ! rows CLASS T:ROWS ...                  of the forward, without drafts; prefill, decode or mixed
 //     ahead                                  in place of all decisions: the step before has begun the forward
 //     ran T ROWS                             those of the forward, with drafts
 //     took MS                                the forward

@@ -9,6 +9,7 @@ namespace foresay::speculative {
 void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, std::int32_t decoded,
                       Schedule& schedule) {
     schedule.rows.clear();
+    schedule.mixed = false;
     const auto decoding = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.decode_rows > 0; });
     const bool prefill = std::ranges::any_of(loads, [](const SequenceLoad& load) { return load.prefill_rows > 0; });
     if (decoding > 0 && (!prefill || decoded < limits.decode_turn)) {
@@ -26,9 +27,17 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
         }
         return;
     }
-    schedule.row_class = kernels::RowClass::prefill;
     std::int32_t left = decoding > 0 ? std::min(limits.prefill_rows_beside, limits.prefill_rows) : limits.prefill_rows;
-    for (std::size_t i = 0; i < loads.size() && left > 0; ++i) {
+    const auto beside = std::min(left, limits.decode_rows - static_cast<std::int32_t>(decoding));
+    // Where those who decode take all rows, prompts have a forward of their own.
+    schedule.mixed = limits.mixes && decoding > 0 && beside > 0;
+    schedule.row_class = schedule.mixed ? kernels::RowClass::decode : kernels::RowClass::prefill;
+    if (schedule.mixed) left = beside;
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+        if (schedule.mixed && loads[i].decode_rows > 0) {
+            schedule.rows.push_back({i, 1});
+            continue;
+        }
         const std::int32_t rows = std::min(loads[i].prefill_rows, left);
         if (rows <= 0) continue;
         schedule.rows.push_back({i, rows});
@@ -36,13 +45,15 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
     }
 }
 
-std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms) {
+std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms, bool mixes) {
     const auto decoding = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.decode_rows > 0; });
     const auto prompts = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.prefill_rows > 0; });
     if (decoding == 0 || prompts == 0 || !(prefill_ms > 0.0) || !(decode_ms > 0.0)) return 1;
     const double weight = std::min(1.0, static_cast<double>(decoding) / static_cast<double>(prompts));
-    const double forwards = kDecodeShare / (1.0 - kDecodeShare) * weight * prefill_ms / decode_ms;
-    return std::clamp(static_cast<std::int32_t>(std::min(forwards, 1e6) + 0.5), 1, kLongestDecodeTurn);
+    const double prompts_ms = mixes ? std::max(0.0, prefill_ms - decode_ms) : prefill_ms;
+    double forwards = kDecodeShare / (1.0 - kDecodeShare) * weight * prompts_ms / decode_ms;
+    if (mixes) forwards -= 1.0;  // they have had one of them
+    return std::clamp(static_cast<std::int32_t>(std::clamp(forwards, 0.0, 1e6) + 0.5), 1, kLongestDecodeTurn);
 }
 
 void Turns::note(kernels::RowClass row_class, std::span<const SequenceLoad> loads, double ms) {

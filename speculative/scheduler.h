@@ -4,7 +4,9 @@
 //
 // Prompts are read in the order of admission, several in one forward where they fit. Forwards of prefill and of decode
 // rows take turns while there are both. The prompts' turn is then short, which bounds the gap between two tokens of the
-// sequences that decode; and after it come as many forwards of decode rows as give these their share of the time.
+// sequences that decode; and after it come as many forwards of decode rows as give these their share of the time. Where
+// both classes of rows are one, the prompts' turn has a row for each sequence that decodes, too: the weights are read
+// once for all of them, and nobody waits for the prompts' turn to end.
 //
 // Cost:     O(sequences); allocates nothing once `schedule` has grown.
 #pragma once
@@ -29,6 +31,7 @@ struct ScheduleLimits {
     std::int32_t prefill_rows_beside = 64;  // when one does; also of decode rows beyond one for each
     std::int32_t decode_rows = 64;          // of one forward; at least as many as there are sequences
     std::int32_t decode_turn = 1;           // forwards of decode rows between two of prefill rows
+    bool mixes = false;                     // the classes have the same bits: a forward may have rows of both
 };
 
 struct ScheduledRows {
@@ -39,7 +42,10 @@ struct ScheduledRows {
 
 struct Schedule {
     kernels::RowClass row_class = kernels::RowClass::decode;
+    bool mixed = false;               // prompts are read beside the decode rows; row_class then says nothing
     std::vector<ScheduledRows> rows;  // empty: there is nothing to evaluate
+
+    bool reads_prompts() const { return mixed || row_class == kernels::RowClass::prefill; }
 };
 
 // `loads` in the order of admission; `decoded`: forwards of decode rows since the last one of prefill rows.
@@ -51,16 +57,16 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
 inline constexpr double kDecodeShare = 0.55;
 inline constexpr std::int32_t kLongestDecodeTurn = 64;
 
-// The forwards of decode rows that come after one of prefill rows, which take `decode_ms` and `prefill_ms`; 1 while
-// these are not known (0).
-std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms);
+// The forwards of decode rows that come after one that reads prompts, which take `decode_ms` and `prefill_ms`; 1 while
+// these are not known (0). `mixes`: that one has decode rows, too, whose part of its time is counted as theirs.
+std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms, bool mixes = false);
 
 // What the forwards so far say about the next one.
 struct Turns {
-    std::int32_t decoded = kLongestDecodeTurn;  // forwards of decode rows since the last one of prefill rows
+    std::int32_t decoded = kLongestDecodeTurn;  // forwards of decode rows since the last one that read prompts
     double prefill_ms = 0.0, decode_ms = 0.0;   // of forwards beside the other kind, lately; 0: not known
 
-    // After a forward that `loads` led to.
+    // After a forward that `loads` led to. A mixed one is one of prefill rows.
     void note(kernels::RowClass row_class, std::span<const SequenceLoad> loads, double ms);
 };
 

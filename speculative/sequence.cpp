@@ -131,6 +131,7 @@ void Sequence::begin_draft(std::int32_t most) {
     notes_.clear();
     survival_ = 1.0;
     round = {};
+    model_is_done_ = false;
     limit_ = std::max(0, std::min({most, answer_.room() - 1, core::kMaxDraft}));
     ModelDrafts::begin_round(model_draft);
     proposal_ = {};
@@ -164,7 +165,7 @@ void Sequence::take_proposal() {
 
 void Sequence::take_sampled(const kernels::SampledToken& sampled) {
     if (sampled.token < 0 || sampled.token >= parts_.target->model().config().shape.vocab) {
-        close_draft();
+        model_is_done_ = true;
         return;
     }
     Note entry{.source = answer_.result.speculation.sources.size() - 1,
@@ -192,7 +193,10 @@ void Sequence::learn(const AcceptOutcome& outcome, Acceptance& everyone) {
     for (std::int32_t i = 0; i < verified; ++i) {
         // The target has not judged tokens after the first rejection or after the end of the text.
         const bool judged = i < outcome.accepted || (i == outcome.accepted && outcome.emitted > outcome.accepted);
-        if (!note(i).model || !judged) continue;
+        if (!note(i).model) continue;
+        ++round.model_rows;
+        if (i < outcome.accepted && note(i).view != View::same) ++round.model_gains;
+        if (!judged) continue;
         for (Acceptance* one : {&acceptance_, &everyone}) {
             one->observe(note(i).match, note(i).view, note(i).margin, i < outcome.accepted);
         }

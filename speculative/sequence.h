@@ -84,6 +84,8 @@ public:
     void take_sampled(const kernels::SampledToken& sampled);
     void close_draft() { limit_ = drafted(); }
     bool draft_is_open() const { return drafted() < limit_; }
+    // Whether the draft model may have its next token. In a round in which it once had none, only lookups go on.
+    bool model_may_draft() const { return draft_is_open() && !model_is_done_; }
     // The chance that all of the draft is emitted, and that all up to this token are.
     double survival() const { return survival_; }
     double chance(std::int32_t depth) const { return notes_[static_cast<std::size_t>(depth)].survival; }
@@ -106,6 +108,9 @@ public:
         std::int32_t steps = 0;  // of the draft model
         std::int32_t rows = 0;   // verified
         std::int32_t emitted = 0;
+        double own_ms = 0.0;           // what attention adds to each of those rows
+        std::int32_t model_rows = 0;   // of the rows, those of tokens of the draft model
+        std::int32_t model_gains = 0;  // of those, the accepted ones that no lookup proposed, too
     } round;
     std::int64_t accepted() const { return answer_.result.speculation.accepted; }  // in all rounds
 
@@ -158,6 +163,7 @@ private:
     std::size_t proposer_ = 0;  // its source
     double survival_ = 1.0;
     std::int32_t limit_ = 0;
+    bool model_is_done_ = false;  // in this round
     Acceptance acceptance_;
     samplers::DraftChain ahead_;
     bool on_device_ = false;

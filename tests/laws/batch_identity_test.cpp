@@ -240,7 +240,7 @@ struct Outcome {
     int different = 0;     // those that are not what they are alone
     std::size_t most = 0;  // that ran at once
     std::int64_t cached = 0, preempted = 0, drafted = 0, accepted = 0, restored = 0, from_host = 0, from_disk = 0;
-    std::int64_t draft_cached = 0, draft_restored = 0;
+    std::int64_t draft_cached = 0, draft_restored = 0, mixed = 0;
     int resumed = 0, told = 0;  // taken up again; with log-probabilities
     void operator+=(const Outcome& other) {
         complete += other.complete;
@@ -252,6 +252,7 @@ struct Outcome {
         drafted += other.drafted;
         accepted += other.accepted;
         restored += other.restored;
+        mixed += other.mixed;
         draft_cached += other.draft_cached;
         draft_restored += other.draft_restored;
         from_host += other.from_host;
@@ -449,6 +450,7 @@ Outcome run_schedule(const std::string& target, unsigned seed, const Faults& fau
     }
     EXPECT_FALSE(batch.step());
     outcome.cached = batch.counters().cached_tokens;
+    outcome.mixed = batch.counters().mixed_forwards;
     outcome.draft_cached = batch.counters().draft_cached_tokens;
     outcome.preempted = batch.counters().preemptions;
     outcome.drafted = batch.counters().drafted;
@@ -497,6 +499,7 @@ TEST(BatchIdentity, EveryTextIsWhatItIsAlone) {
     EXPECT_GT(all.preempted, 0);
     EXPECT_GT(all.accepted, 0);
     EXPECT_GT(all.drafted, all.accepted);
+    EXPECT_EQ(all.mixed > 0, fast_backend().ops().free_memory() < 0);
     EXPECT_GT(all.from_host, 0);
     EXPECT_GT(all.from_disk, 0);
     EXPECT_GT(all.resumed, 0);

@@ -193,6 +193,28 @@ TEST(BatchDrafts, TheDraftModelReadsALongPromptPieceByPieceBesideOthers) {
     EXPECT_TRUE(no_page_is_lost(batch));
 }
 
+// Until the draft model has read a text, lookups draft for it.
+TEST(BatchDrafts, LookupsDraftWhileTheDraftModelReads) {
+    const std::vector<std::int32_t> answer = greedy_alone(48);
+    speculative::BatchParts parts = batch_parts(for_sequences(2));
+    parts.speculation = fixed(6);
+    parts.prefill_rows_beside = 1;  // a token in a round: the text is over before the prompt is read
+    parts.draft = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), for_sequences(2));
+    BatchGenerator batch(std::move(parts));
+    Recorder first, second;
+    for (Recorder* sink : {&first, &second}) {
+        BatchRequest predicted = greedy(48);
+        predicted.prediction = answer;
+        batch.add(std::move(predicted), *sink);
+    }
+    run(batch);
+    for (const Recorder* sink : {&first, &second}) {
+        EXPECT_EQ(sink->tokens, answer);
+        EXPECT_LE(sink->result.speculation.rounds, 10);
+        EXPECT_EQ(sink->result.speculation.sources.back().drafted, 0) << "the draft model has read it";
+    }
+}
+
 // Under `auto` the bytes are the same whatever is drafted, and a text that comes back drafts again.
 TEST(BatchDrafts, DraftsWhatPaysFromBothSources) {
     speculative::BatchParts parts = drafting_parts(2, 4);

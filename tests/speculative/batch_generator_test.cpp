@@ -216,6 +216,51 @@ TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
     EXPECT_EQ(of_prompts + batch.counters().decode_rows, static_cast<std::int64_t>(5 * prompt().size()) + 15);
 }
 
+// Where the classes agree, a forward has the rows of all who decode, each with its draft, and a piece of a prompt.
+TEST(BatchGenerator, PromptsAreReadInForwardsThatDecodeToo) {
+    constexpr std::int32_t kBeside = 16, kDraft = 3;
+    if (fast_backend().ops().free_memory() >= 0) GTEST_SKIP() << "the classes of rows differ here";
+    CountedOps counted(fast_backend().ops());
+    speculative::BatchParts parts =
+        batch_parts(for_sequences(3), core::Model::load(core::ModelSource::open(bundled_path("target")), counted));
+    parts.classes_agree = true;
+    parts.prefill_rows_beside = kBeside;
+    BatchGenerator batch(std::move(parts));
+    Recorder plain, drafted, reading;
+    const std::vector<std::int32_t> answer = alone(200, 1);
+    BatchRequest predicted = request(200, 1);
+    predicted.prediction = answer;
+    predicted.speculation = fixed(kDraft);
+    batch.add(request(200), plain);
+    batch.add(std::move(predicted), drafted);
+    while (plain.tokens.size() < 4 || drafted.tokens.size() < 4) batch.step();
+    BatchRequest long_one = request(8, 2);
+    for (int i = 0; i < 200; ++i) long_one.input.push_back(300 + i);
+    batch.add(std::move(long_one), reading);
+    const auto of_prompts = [&] { return batch.counters().prefill_rows + batch.counters().cached_tokens; };
+    const std::int64_t forwards = batch.counters().forwards, before_it = of_prompts();
+    counted.rows.clear();
+    while (reading.tokens.empty()) {
+        const std::size_t before = plain.tokens.size(), others = drafted.tokens.size();
+        ASSERT_TRUE(batch.step());
+        // A backend that is asynchronous may have begun a forward without the new one.
+        EXPECT_EQ(plain.tokens.size(), before + 1) << "nobody waits for a prompt";
+        EXPECT_GT(drafted.tokens.size(), others);
+    }
+    EXPECT_FALSE(drafted.ended);
+    EXPECT_GT(drafted.tokens.size(), plain.tokens.size()) << "drafts go on beside prompts";
+    const std::int64_t mixed = batch.counters().mixed_forwards;
+    EXPECT_GE(mixed, 200 / kBeside);
+    EXPECT_LE(batch.counters().forwards - forwards, 2 * mixed + 1);
+    EXPECT_EQ(of_prompts() - before_it, std::ssize(prompt()) + 200);
+    EXPECT_LE(std::ranges::max(counted.rows), kBeside + 2 + kDraft);
+    EXPECT_GT(std::ranges::max(counted.rows), kBeside + 2) << "a draft beside a prompt";
+    run(batch);
+    EXPECT_EQ(plain.tokens, alone(200));
+    EXPECT_EQ(drafted.tokens, answer);
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
 TEST(BatchGenerator, CancelsBeforeTheNextForward) {
     CountedOps counted(fast_backend().ops());
     const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), counted);

@@ -81,6 +81,32 @@ TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain)
         gaining.note(6, 4, 1.2, 1.0);
     }
     EXPECT_EQ(allowed, 1000);
+    gaining.charge(10.0);
+    EXPECT_FALSE(gaining.allows()) << "a loss that no round shows";
+}
+
+// Of two texts whose drafts are as likely, the one behind few positions has the row; and where many positions cost more
+// than the token brings, the other has none at all.
+TEST(RowBudget, ARowBehindManyPositionsIsWorthLess) {
+    CostModel costs(8);
+    for (std::int32_t rows = 1; rows <= 8; ++rows) costs.calibrate(rows, 1.0 + 0.1 * rows);
+    costs.calibrate_attention(1e-4, 1e-4);
+    const auto drafts = [&](std::int32_t far) {
+        std::vector<DraftedRow> rows;
+        for (std::int32_t depth = 0; depth < 2; ++depth) {
+            rows.push_back({0, depth, depth == 0 ? 0.9 : 0.8, costs.further_row_ms(far)});
+            rows.push_back({1, depth, depth == 0 ? 0.9 : 0.8, costs.further_row_ms(100)});
+        }
+        return rows;
+    };
+    std::vector<DraftedRow> near = drafts(200);
+    EXPECT_EQ(rows_worth(near, costs, 2, 1.0), 4u);
+    EXPECT_EQ(near[0].sequence, 1);
+    std::vector<DraftedRow> far = drafts(8000);  // 0.8 ms, and 0.1 as any row
+    EXPECT_EQ(rows_worth(far, costs, 2, 1.0), 2u);
+    EXPECT_EQ(far[0].sequence, 1);
+    EXPECT_EQ(far[1].sequence, 1);
+    EXPECT_EQ(far[1].depth, 1);
 }
 
 CostModel straight_costs(double row_ms) {
@@ -107,6 +133,7 @@ TEST(DraftGain, IsWhatTheTokensBringLessTheirTime) {
     EXPECT_NEAR(draft_gain(sure, free, {.further = 4, .step_ms = 0.5, .value = 1.0}), 2.5, 0.3);
     EXPECT_NEAR(draft_gain(sure, free, {.further = 4, .survival = 0.5, .value = 1.0}), 2.0, 0.2);
     EXPECT_LT(draft_gain(accepting(0.3), free, {.further = 4, .value = 1.0}), 1.2);
+    EXPECT_NEAR(draft_gain(sure, free, {.further = 4, .own_ms = 0.5, .value = 1.0}), 2.0, 0.3);
     // A draft may always end, so a loss is not counted.
     EXPECT_EQ(draft_gain(sure, straight_costs(3.0), {.further = 4, .value = 1.0}), 0.0);
     EXPECT_EQ(draft_gain(sure, free, {.further = 0, .value = 1.0}), 0.0);

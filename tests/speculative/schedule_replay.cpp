@@ -68,6 +68,9 @@ private:
             result_.limits.prefill_rows_beside = read<std::int32_t>(words);
             result_.limits.decode_rows = read<std::int32_t>(words);
             result_.most = read<std::size_t>(words);
+            std::string mixes;
+            if (words >> mixes && mixes != "mixes") differ("unknown word " + mixes);
+            result_.limits.mixes = !mixes.empty();
         } else if (first == "add") {
             add(words);
         } else if (first == "step") {
@@ -81,7 +84,8 @@ private:
             result_.forwards.push_back({.ahead = true, .rows = {}, .decoding = {}});
         } else if (first == "took") {
             const double ms = read<double>(words);
-            if (!result_.forwards.back().ahead) turns_.note(schedule_.row_class, loads_, ms);
+            const RowClass kind = schedule_.reads_prompts() ? RowClass::prefill : RowClass::decode;
+            if (!result_.forwards.back().ahead) turns_.note(kind, loads_, ms);
         } else {
             const auto ticket = read<std::uint64_t>(words);
             if (Text* text = find(ticket)) of_text(first, *text, words);
@@ -237,14 +241,14 @@ private:
         expect(running_.size(), loads_.size(), "texts that run:");
         loads_.resize(running_.size());
         speculative::ScheduleLimits limits = result_.limits;
-        limits.decode_turn = speculative::decode_turn(loads_, turns_.prefill_ms, turns_.decode_ms);
+        limits.decode_turn = speculative::decode_turn(loads_, turns_.prefill_ms, turns_.decode_ms, limits.mixes);
         speculative::schedule_forward(loads_, limits, turns_.decoded, schedule_);
     }
 
     void compare_rows(std::istream& words) {
-        const bool prefill = schedule_.row_class == RowClass::prefill;
-        if (read<std::string>(words) != (prefill ? "prefill" : "decode")) differ("rows of the other class");
-        Replay::Forward forward{.row_class = schedule_.row_class, .rows = {}, .decoding = {}};
+        const char* const kind = schedule_.mixed ? "mixed" : schedule_.reads_prompts() ? "prefill" : "decode";
+        if (read<std::string>(words) != kind) differ("rows of the other class");
+        Replay::Forward forward{.row_class = schedule_.row_class, .mixed = schedule_.mixed, .rows = {}, .decoding = {}};
         for (const speculative::ScheduledRows& rows : schedule_.rows) {
             forward.rows.emplace_back(running_[rows.sequence].ticket, rows.rows);
         }

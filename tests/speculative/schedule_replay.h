@@ -37,6 +37,7 @@ struct Replay {
     struct Forward {
         bool ahead = false;  // the rows are those of the forward before
         kernels::RowClass row_class = kernels::RowClass::decode;
+        bool mixed = false;
         std::vector<std::pair<std::uint64_t, std::int32_t>> rows;  // by ticket
         std::vector<std::uint64_t> decoding;                       // tickets that have a row to decode
         std::int32_t all_rows() const;
@@ -47,6 +48,7 @@ struct Replay {
     std::vector<Request> requests;  // by ticket; the first is unused
     std::vector<Forward> forwards;
     std::int64_t steps = 0, admissions = 0, preemptions = 0, cancelled = 0, late = 0, full = 0, waits = 0;
+    std::int64_t mixed = 0;
 };
 
 Replay replay_schedule(const std::string& record);

@@ -111,6 +111,7 @@ TEST(ScheduleReplay, TheSameIsDecidedAgainWithoutModels) {
         all.late += one.late;
         all.full += one.full;
         all.waits += one.waits;
+        for (const Replay::Forward& forward : one.forwards) all.mixed += forward.mixed ? 1 : 0;
     }
     // The loads are worth their name.
     EXPECT_GE(all.requests.size(), 4u * 24u);
@@ -119,6 +120,7 @@ TEST(ScheduleReplay, TheSameIsDecidedAgainWithoutModels) {
     EXPECT_GT(all.late, 0);
     EXPECT_GT(all.full, 0);
     EXPECT_GT(all.waits, 0);
+    EXPECT_GT(all.mixed, 0);
 }
 
 // Controls: a decision or a fact that is another one is noticed.
@@ -165,11 +167,12 @@ TEST(ScheduleReplay, NothingIsRecordedOfNames) {
 // ------------------------------------------------------------------------------------------------------ recorded loads
 
 // Three texts decode, and long prompts come one after the other.
-std::string record_long_prompts() {
+std::string record_prompts(bool classes_agree) {
     core::ContextOptions options = for_sequences(5);
     options.prefill_rows = 64;
     speculative::BatchParts parts = batch_parts(options);
     parts.prefill_rows_beside = 24;
+    parts.classes_agree = classes_agree;
     parts.now = speculative::steady_now;
     ScheduleRecord record;
     parts.schedule_log = record.writer();
@@ -183,6 +186,9 @@ std::string record_long_prompts() {
     }
     return record.text();
 }
+
+std::string record_long_prompts() { return record_prompts(false); }
+std::string record_mixed_prompts() { return record_prompts(true); }
 
 // One queue brings thirty requests at once, another one has a request every now and then.
 std::string record_two_queues() {
@@ -274,6 +280,33 @@ TEST(RecordedLoads, WhoDecodesWaitsForOneShortForwardOfPrompts) {
     }
     EXPECT_GE(beside, 8) << "prompts were read while others decoded";
     EXPECT_GT(decodes, beside);
+    for (std::size_t ticket = 4; ticket < replay.requests.size(); ++ticket) {
+        EXPECT_GE(replay.requests[ticket].admitted, 0);
+    }
+}
+
+// Where the classes agree nobody who decodes waits at all: each forward has a row for everyone, whatever it reads of
+// prompts, which is little.
+TEST(RecordedLoads, WhoDecodesHasARowInEveryForwardWhereTheClassesAgree) {
+    const Replay replay = recorded("mixed_prompts", record_mixed_prompts);
+    EXPECT_TRUE(replay.limits.mixes);
+    int mixed = 0, decodes = 0, in_a_row = 0;
+    for (const Replay::Forward& forward : replay.forwards) {
+        if (forward.decoding.empty()) continue;
+        for (const std::uint64_t ticket : forward.decoding) {
+            EXPECT_THAT(forward.rows, Contains(std::pair(ticket, 1)));
+        }
+        in_a_row = forward.mixed ? in_a_row + 1 : 0;
+        EXPECT_LE(in_a_row, 1) << "two forwards that read prompts, one after the other";
+        decodes += forward.mixed ? 0 : 1;
+        if (!forward.mixed) continue;
+        ++mixed;
+        EXPECT_GT(forward.all_rows(), static_cast<std::int32_t>(forward.decoding.size()));
+        EXPECT_LE(forward.all_rows(),
+                  replay.limits.prefill_rows_beside + static_cast<std::int32_t>(forward.decoding.size()));
+    }
+    EXPECT_GE(mixed, 8) << "prompts were read while others decoded";
+    EXPECT_GT(decodes, mixed);
     for (std::size_t ticket = 4; ticket < replay.requests.size(); ++ticket) {
         EXPECT_GE(replay.requests[ticket].admitted, 0);
     }

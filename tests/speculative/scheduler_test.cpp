@@ -63,6 +63,48 @@ TEST(Scheduler, PromptsAndDecodingTakeTurnsAndPromptsAreShortThen) {
     EXPECT_THAT(second.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{2, 1}));
 }
 
+// Where the classes are one, who decodes has a row in the prompts' turn, too.
+TEST(Scheduler, PromptsAndDecodingShareAForwardWhereTheClassesAgree) {
+    const std::vector<SequenceLoad> loads = {
+        {.decode_rows = 1}, {.prefill_rows = 20}, {}, {.decode_rows = 1}, {.prefill_rows = 500}};
+    ScheduleLimits limits{.prefill_rows = 100, .prefill_rows_beside = 30, .decode_rows = 64, .mixes = true};
+    Schedule schedule;
+    schedule_forward(loads, limits, 1, schedule);
+    EXPECT_TRUE(schedule.mixed);
+    EXPECT_TRUE(schedule.reads_prompts());
+    EXPECT_THAT(schedule.rows,
+                ElementsAre(ScheduledRows{0, 1}, ScheduledRows{1, 20}, ScheduledRows{3, 1}, ScheduledRows{4, 10}));
+    schedule_forward(loads, limits, 0, schedule);
+    EXPECT_FALSE(schedule.mixed);
+    EXPECT_THAT(schedule.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{3, 1}));
+    // The rows of a forward suffice for both, and prompts come on where they do not.
+    limits.decode_rows = 12;
+    schedule_forward(loads, limits, 1, schedule);
+    EXPECT_THAT(schedule.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{1, 10}, ScheduledRows{3, 1}));
+    limits.decode_rows = 2;
+    schedule_forward(loads, limits, 1, schedule);
+    EXPECT_FALSE(schedule.mixed);
+    EXPECT_EQ(schedule.row_class, RowClass::prefill);
+    EXPECT_THAT(schedule.rows, ElementsAre(ScheduledRows{1, 20}, ScheduledRows{4, 10}));
+    // Nobody decodes: a prompt's forward is as long as it may be.
+    limits.decode_rows = 64;
+    schedule_forward(std::vector<SequenceLoad>{{.prefill_rows = 500}}, limits, 1, schedule);
+    EXPECT_FALSE(schedule.mixed);
+    EXPECT_THAT(schedule.rows, ElementsAre(ScheduledRows{0, 100}));
+}
+
+// Of a mixed forward a part is theirs: so fewer of their own come after it.
+TEST(Scheduler, AMixedForwardCountsAsDecodingToo) {
+    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
+    for (const double prompts_ms : {6.0, 20.0, 90.0}) {
+        const std::int32_t turn = decode_turn(loads, prompts_ms + 2.0, 2.0, true);
+        const double theirs = 2.0 * (turn + 1);
+        EXPECT_NEAR(theirs / (theirs + prompts_ms), kDecodeShare, 0.1) << prompts_ms;
+    }
+    EXPECT_EQ(decode_turn(loads, 2.1, 2.0, true), 1);
+    EXPECT_EQ(decode_turn(loads, 1.0, 2.0, true), 1);
+}
+
 TEST(Scheduler, EveryoneHasARowAndTheRestIsForThoseWhoComeBack) {
     const Schedule all = scheduled({{.decode_rows = 5}, {.decode_rows = 1}, {.decode_rows = 40}}, RowClass::decode);
     EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 5}, ScheduledRows{1, 1}, ScheduledRows{2, 2}));
