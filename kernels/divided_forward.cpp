@@ -74,6 +74,7 @@ void DividedOps::hand_over(Space& a, const Handover& what) {
         }
     });
     each(what.to, [&](std::size_t t, Workspace& to) {
+        await(t, a);
         on(t, [&](Ops&) { share(t).write_values(to, what.read, what.width, whole); });
     });
 }
@@ -97,6 +98,7 @@ void DividedOps::spread(Space& a, std::uint32_t ranks) {
             await(source, a);
             on(source, [&](Ops& rank) { rank.read_rows(*a.in[source], rows); });
         }
+        await(r, a);
         on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], rows); });
     }
     a.fresh |= stale;
@@ -111,21 +113,21 @@ void DividedOps::give_slices(Space& a, const Op& op) {
         if (!op.ops[r]) continue;
         const Part part = op.parts[r];
         const auto count = static_cast<std::size_t>(part.count);
-        on(r, [&](Ops& rank) {
-            if (!options_.through_host &&
-                share(r).copy_values({*a.out[r], Values::residual, part.count, 0}, share(r),
-                                     {*a.in[r], Values::residual, width, part.first}, part.count)) {
-                return;
-            }
-            const std::span<float> rows = a.whole(width), own = a.part(part.count);
-            rank.read_rows(*a.in[r], rows);
-            for (std::size_t t = 0; t < a.count(); ++t) {
-                std::ranges::copy(
-                    rows.subspan(t * static_cast<std::size_t>(width) + static_cast<std::size_t>(part.first), count),
-                    own.begin() + static_cast<std::ptrdiff_t>(t * count));
-            }
-            rank.write_rows(*a.out[r], own);
+        const bool direct = !options_.through_host && on(r, [&](Ops&) {
+            return share(r).copy_values({*a.out[r], Values::residual, part.count, 0}, share(r),
+                                        {*a.in[r], Values::residual, width, part.first}, part.count);
         });
+        if (direct) continue;
+        on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+        await(r, a);
+        const std::span<float> rows = a.whole(width), own = a.part(part.count);
+        on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], rows); });
+        for (std::size_t t = 0; t < a.count(); ++t) {
+            std::ranges::copy(
+                rows.subspan(t * static_cast<std::size_t>(width) + static_cast<std::size_t>(part.first), count),
+                own.begin() + static_cast<std::ptrdiff_t>(t * count));
+        }
+        on(r, [&](Ops& rank) { rank.write_rows(*a.out[r], own); });
     }
     a.slices = true;
 }
@@ -252,6 +254,7 @@ void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
         for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += part[i];
     }
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        await(r, a);
         on(r, [&](Ops& rank) {
             share(r).write_values(*a.in[r], Values::expert_outputs, width, whole);
             rank.moe(*op.finish[r], *a.in[r]);
@@ -315,6 +318,7 @@ Candidates DividedOps::candidates(Workspace& workspace, int32_t slot) { return s
 std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
     Space& a = self(workspace);
     const std::size_t r = only(a.fresh);
+    on(r, [&](Ops&) { share(r).start(*a.in[r]); });
     await(r, a);
     return on(r, [&](Ops& rank) { return rank.residual(*a.in[r], t); });
 }
@@ -322,6 +326,7 @@ std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
 void DividedOps::read_rows(Workspace& workspace, std::span<float> to) {
     Space& a = self(workspace);
     const std::size_t r = only(a.fresh);
+    on(r, [&](Ops&) { share(r).start(*a.in[r]); });
     await(r, a);
     on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], to); });
 }

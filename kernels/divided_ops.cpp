@@ -98,6 +98,11 @@ bool DividedOps::makes_random_weights() const {
 
 void DividedOps::wait(Workspace& workspace) {
     Space& a = self(workspace);
+    for (const auto* of : {&a.in, &a.out}) {
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
+        }
+    }
     for (std::size_t r = 0; r < ranks_.size(); ++r) await(r, a);
 }
 
