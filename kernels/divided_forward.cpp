@@ -20,7 +20,10 @@ void DividedOps::await(std::size_t r, const Space& a) const {
         });
     };
     if (idle(r)) return;
-    const auto end = std::chrono::steady_clock::now() + options_.limit;
+    // What is waited for may be all layers of a long prompt.
+    constexpr std::size_t kRows = 64;
+    const auto limit = options_.limit * (1 + std::max(a.count(), a.rows_before) / kRows);
+    const auto end = std::chrono::steady_clock::now() + limit;
     while (!idle(r)) {
         std::this_thread::yield();
         if (std::chrono::steady_clock::now() < end) continue;
@@ -32,8 +35,8 @@ void DividedOps::await(std::size_t r, const Space& a) const {
             names += (names.empty() ? "" : ", ") + options_.names[of];
             ++late;
         }
-        throw Error(names + (late == 1 ? " has" : " have") + " not answered for " +
-                    std::to_string(options_.limit.count()) + " ms, so the answer ends here");
+        throw Error(names + (late == 1 ? " has" : " have") + " not answered for " + std::to_string(limit.count()) +
+                    " ms, so the answer ends here");
     }
 }
 
@@ -151,6 +154,7 @@ void DividedOps::run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const O
 void DividedOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     Space& a = self(workspace);
+    a.rows_before = a.count();
     a.rows.assign(batch.rows.begin(), batch.rows.end());
     Workspace& slots = batch.token_source != nullptr ? *batch.token_source : workspace;
     for (Row& row : a.rows) {

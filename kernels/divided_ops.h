@@ -38,7 +38,7 @@ struct DividedOptions {
     std::vector<std::string> names;         // of each rank, for messages: "cuda:1"; none: as they describe themselves
     std::vector<std::int32_t> shares;       // of each rank; none: equal ones
     bool through_host = false;              // hand over through host memory, whatever the ranks can do
-    std::chrono::milliseconds limit{5000};  // of waiting for a rank
+    std::chrono::milliseconds limit{5000};  // of waiting for a rank; as long again for each 64 rows
 };
 
 class DividedOps final : public Ops {

@@ -383,7 +383,10 @@ public:
             if (apart) event().record(stream_);
         });
         // What the source does next may write over what is copied.
-        if (apart) source->reporting(maker, [&] { event().await_on(source->stream_); });
+        if (apart) {
+            const DeviceScope scope = source->use();
+            source->reporting(maker, [&] { event().await_on(source->stream_); });
+        }
         return true;
     }
 
