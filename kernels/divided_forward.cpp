@@ -1,6 +1,7 @@
 // A forward of divided layers: the ranks' ops, and the hand-overs between them.
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "kernels/divided_ops.h"
 #include "kernels/divided_space.h"
@@ -13,16 +14,12 @@ using std::int64_t;
 
 // ------------------------------------------------------------------------------------------------------- hand-overs
 
-void DividedOps::await(std::size_t r, const Space& a) const {
-    const auto idle = [&](std::size_t of) {
-        return on(of, [&](Ops&) {
-            return (!a.in[of] || share(of).idle(*a.in[of])) && (!a.out[of] || share(of).idle(*a.out[of]));
-        });
-    };
+void DividedOps::await(std::size_t r) const {
+    const auto idle = [&](std::size_t of) { return on(of, [&](Ops&) { return share(of).idle(); }); };
     if (idle(r)) return;
     // What is waited for may be all layers of a long prompt.
     constexpr std::size_t kRows = 64;
-    const auto limit = options_.limit * (1 + std::max(a.count(), a.rows_before) / kRows);
+    const auto limit = options_.limit * (1 + std::max(rows_, rows_before_) / kRows);
     const auto end = std::chrono::steady_clock::now() + limit;
     while (!idle(r)) {
         std::this_thread::yield();
@@ -68,7 +65,7 @@ void DividedOps::hand_over(Space& a, const Handover& what) {
         const auto first = static_cast<std::size_t>(what.parts[r].first);
         const auto count = static_cast<std::size_t>(what.parts[r].count);
         const std::span<float> part = a.part(what.parts[r].count);
-        await(r, a);
+        await(r);
         on(r, [&](Ops&) { share(r).read_values(from, what.made, what.parts[r].count, part); });
         for (std::size_t t = 0; t < a.count(); ++t) {
             std::ranges::copy(
@@ -77,7 +74,7 @@ void DividedOps::hand_over(Space& a, const Handover& what) {
         }
     });
     each(what.to, [&](std::size_t t, Workspace& to) {
-        await(t, a);
+        await(t);
         on(t, [&](Ops&) { share(t).write_values(to, what.read, what.width, whole); });
     });
 }
@@ -98,10 +95,10 @@ void DividedOps::spread(Space& a, std::uint32_t ranks) {
         if (direct) continue;
         if (rows.empty()) {
             rows = a.whole(width);
-            await(source, a);
+            await(source);
             on(source, [&](Ops& rank) { rank.read_rows(*a.in[source], rows); });
         }
-        await(r, a);
+        await(r);
         on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], rows); });
     }
     a.fresh |= stale;
@@ -122,7 +119,7 @@ void DividedOps::give_slices(Space& a, const Op& op) {
         });
         if (direct) continue;
         on(r, [&](Ops&) { share(r).start(*a.in[r]); });
-        await(r, a);
+        await(r);
         const std::span<float> rows = a.whole(width), own = a.part(part.count);
         on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], rows); });
         for (std::size_t t = 0; t < a.count(); ++t) {
@@ -154,7 +151,7 @@ void DividedOps::run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const O
 void DividedOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     Space& a = self(workspace);
-    a.rows_before = a.count();
+    rows_before_ = std::exchange(rows_, batch.rows.size());
     a.rows.assign(batch.rows.begin(), batch.rows.end());
     Workspace& slots = batch.token_source != nullptr ? *batch.token_source : workspace;
     for (Row& row : a.rows) {
@@ -171,7 +168,7 @@ void DividedOps::begin(Workspace& workspace, const Batch& batch) {
         a.batch.logit_rows = of == &a.in ? batch.logit_rows : std::span<const int32_t>();
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             if (!(*of)[r]) continue;
-            await(r, a);
+            await(r);
             on(r, [&](Ops& rank) { rank.begin(*(*of)[r], a.batch); });
         }
     }
@@ -253,12 +250,12 @@ void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
     std::ranges::fill(whole, 0.0f);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         if (op.parts[r].count == 0) continue;
-        await(r, a);
+        await(r);
         on(r, [&](Ops&) { share(r).read_values(*a.in[r], Values::expert_outputs, width, part); });
         for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += part[i];
     }
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        await(r, a);
+        await(r);
         on(r, [&](Ops& rank) {
             share(r).write_values(*a.in[r], Values::expert_outputs, width, whole);
             rank.moe(*op.finish[r], *a.in[r]);
@@ -294,7 +291,7 @@ std::span<float> DividedOps::logits(Workspace& workspace, int32_t i) {
     if (a.known[row] != 0) return all;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         if (!a.head->ops[r]) continue;
-        await(r, a);
+        await(r);
         const auto count = static_cast<std::size_t>(a.head->parts[r].count);
         on(r, [&](Ops& rank) {
             std::ranges::copy(rank.logits(*a.in[r], i).first(count), all.begin() + a.head->parts[r].first);
@@ -323,7 +320,7 @@ std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
     Space& a = self(workspace);
     const std::size_t r = only(a.fresh);
     on(r, [&](Ops&) { share(r).start(*a.in[r]); });
-    await(r, a);
+    await(r);
     return on(r, [&](Ops& rank) { return rank.residual(*a.in[r], t); });
 }
 
@@ -331,7 +328,7 @@ void DividedOps::read_rows(Workspace& workspace, std::span<float> to) {
     Space& a = self(workspace);
     const std::size_t r = only(a.fresh);
     on(r, [&](Ops&) { share(r).start(*a.in[r]); });
-    await(r, a);
+    await(r);
     on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], to); });
 }
 

@@ -103,7 +103,7 @@ void DividedOps::wait(Workspace& workspace) {
             if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
         }
     }
-    for (std::size_t r = 0; r < ranks_.size(); ++r) await(r, a);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) await(r);
 }
 
 // --------------------------------------------------------------------------------------------------------- loading
@@ -371,7 +371,9 @@ std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shap
 void DividedOps::copy_page(KvPages& kv, int32_t from, int32_t to) {
     auto& all = static_cast<Kv&>(kv);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        if (all.parts[r]) on(r, [&](Ops& rank) { rank.copy_page(*all.parts[r], from, to); });
+        if (!all.parts[r]) continue;
+        await(r);
+        on(r, [&](Ops& rank) { rank.copy_page(*all.parts[r], from, to); });
     }
 }
 
@@ -379,6 +381,7 @@ void DividedOps::read_page(KvPages& kv, int32_t page, std::span<std::byte> to) {
     auto& all = static_cast<Kv&>(kv);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         if (!all.parts[r]) continue;
+        await(r);
         on(r, [&](Ops& rank) { rank.read_page(*all.parts[r], page, to.first(all.page_bytes[r])); });
         to = to.subspan(all.page_bytes[r]);
     }
@@ -389,6 +392,7 @@ void DividedOps::write_page(KvPages& kv, int32_t page, std::span<const std::byte
     auto& all = static_cast<Kv&>(kv);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         if (!all.parts[r]) continue;
+        await(r);
         on(r, [&](Ops& rank) { rank.write_page(*all.parts[r], page, from.first(all.page_bytes[r])); });
         from = from.subspan(all.page_bytes[r]);
     }

@@ -144,7 +144,7 @@ private:
     ModelShape out_shape(std::size_t r, const ModelShape& shape) const;
 
     // Throws Error when the rank has not run by then what it was given.
-    void await(std::size_t r, const Space& a) const;
+    void await(std::size_t r) const;
     void hand_over(Space& a, const Handover& what);
     // Gives the residual stream to those ranks that need it and do not have it.
     void spread(Space& a, std::uint32_t ranks);
@@ -156,7 +156,8 @@ private:
     std::vector<std::shared_ptr<Ops>> ranks_;
     std::vector<LayerShare*> shares_;
     DividedOptions options_;
-    std::vector<KvLayer> heads_;  // kinds of attention that were prepared: one, or layers differ
+    std::size_t rows_ = 0, rows_before_ = 0;  // of the last two forwards, which may still run
+    std::vector<KvLayer> heads_;              // kinds of attention that were prepared: one, or layers differ
 };
 
 }  // namespace foresay::kernels

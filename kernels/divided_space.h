@@ -35,7 +35,6 @@ struct DividedOps::Space final : Workspace {
     bool slices = false;                              // whether each `out` has its part of that
     std::unique_ptr<HostMemory> whole_memory, part_memory;
     std::vector<Row> rows;
-    std::size_t rows_before = 0;  // of the forward before this one, which may still run
     Batch batch;
     const Op* head = nullptr;         // of the forward
     std::vector<float> logits;        // [logit rows, V]

@@ -56,8 +56,8 @@ public:
 
     // Runs what was called so far, without waiting for it.
     virtual void start(Workspace&) {}
-    // Whether all of that has run. Where it has not, read_values() would wait.
-    virtual bool idle(Workspace&) { return true; }
+    // Whether all that was started has run, of any workspace. Where it has not, reading values would wait.
+    virtual bool idle() { return true; }
 
     // `width` values of each row.
     virtual void read_values(Workspace& workspace, Values values, std::int64_t width, std::span<float> to) = 0;

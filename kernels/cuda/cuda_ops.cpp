@@ -332,11 +332,10 @@ public:
     void start(Workspace& workspace) override {
         run_noted(self(workspace), [] {});
     }
-    bool idle(Workspace& workspace) override {
-        CudaWorkspace& w = self(workspace);
+    bool idle() override {
         const cudaError_t status = cudaStreamQuery(stream_);
         if (status == cudaErrorNotReady) return false;
-        reporting(w, [&] { cuda_check(status, "the device failed"); });
+        cuda_check(status, "the device failed");
         return true;
     }
     void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override {

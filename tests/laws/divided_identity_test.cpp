@@ -451,7 +451,7 @@ public:
         count();
         SharingOps::write_values(workspace, values, width, from);
     }
-    bool idle(kernels::Workspace&) override { return !hangs; }
+    bool idle() override { return !hangs; }
 
 private:
     void count() {

@@ -35,7 +35,7 @@ public:
     }
     bool shares_experts() const override { return dynamic_cast<const kernels::LayerShare&>(ops()).shares_experts(); }
     void start(kernels::Workspace& workspace) override { shared().start(workspace); }
-    bool idle(kernels::Workspace& workspace) override { return shared().idle(workspace); }
+    bool idle() override { return shared().idle(); }
     void read_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
                      std::span<float> to) override {
         shared().read_values(workspace, values, width, to);
