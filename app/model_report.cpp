@@ -11,7 +11,6 @@
 #include "core/weights/safetensors.h"
 #include "engine/bandwidth.h"
 #include "kernels/quant/packed_panels.h"
-#include "kernels/split_ops.h"
 #include "speculative/memory_estimate.h"
 
 namespace foresay::app {
@@ -60,7 +59,8 @@ double predicted_seconds(const ModelReport& report) {
     double seconds = 0.0;
     for (const engine::PlacedLayers& part : report.placement) {
         if (part.count > 0 && part.seconds == 0.0) return 0.0;
-        seconds += part.seconds;
+        // Layers follow one another; shares of a layer are read at once.
+        seconds = part.share.empty() ? seconds + part.seconds : std::max(seconds, part.seconds);
     }
     return seconds;
 }
@@ -97,7 +97,7 @@ void describe_weights(core::ModelSource& source, ModelReport& report) {
 }
 
 void expect_speed(kernels::Ops& ops, ModelReport& report) {
-    const bool list = dynamic_cast<kernels::SplitOps*>(&ops) != nullptr;
+    const bool list = !report.placement.empty();
     if (!list && ops.free_memory() >= 0) {
         const bool packed = kernels::keeps_rows_packed(ops);
         report.on_device = report.weight_bytes + (packed ? report.more_on_a_device : report.more_unpacked);
@@ -158,7 +158,8 @@ std::string placement_text(const ModelReport& report) {
                                    : part.count == 1 ? "layer " + std::to_string(part.first)
                                                      : "layers " + std::to_string(part.first) + "-" +
                                                            std::to_string(part.first + part.count - 1);
-        out += field("on " + part.device, layers + ", " + speculative::format_bytes(part.bytes) + " of " +
+        out += field("on " + part.device, (part.share.empty() ? layers : part.share) + ", " +
+                                              speculative::format_bytes(part.bytes) + " of " +
                                               speculative::format_bytes(part.memory) + " that are free");
     }
     return out;
@@ -176,6 +177,7 @@ std::string to_json(const ModelReport& report) {
                                      {"bytes", part.bytes},
                                      {"free_bytes", part.memory},
                                      {"bytes_per_token", part.read}});
+        if (!part.share.empty()) object["devices"].back()["share"] = part.share;
     }
     if (report.config) {
         const core::ModelConfig& config = *report.config;

@@ -162,6 +162,10 @@ void add_common_options(OptionParser& parser, Options& options) {
                   {.value = "DEVICE",
                    .doc = "where to run: auto, cpu or cuda[:N]; or several, with some layers each: cuda:0,cpu",
                    .words = {"auto", "cpu", "cuda"}});
+    text_key(parser, options, "--split-mode", "runtime.split_mode",
+             {.value = "MODE",
+              .doc = "several devices have some layers each (layer), or some outputs of every layer (row)",
+              .words = core::find_key("runtime.split_mode")->choices});
     text_key(parser, options, "--kv-cache", "runtime.kv_cache",
              {.value = "TYPE",
               .doc = "store the KV cache as f16, q8, q6 or q4; keys and values apart: k=q8,v=q4",

@@ -3,8 +3,10 @@
 #include <fstream>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "kernels/divided_ops.h"
 #include "kernels/split_ops.h"
 
 namespace foresay::engine {
@@ -14,6 +16,7 @@ namespace fs = std::filesystem;
 BackendChoice choose_backend(const core::Config& config) {
     BackendChoice choice;
     choice.list = !config.devices.empty();
+    choice.rows = choice.list && std::get<std::string>(config.setting("runtime.split_mode").value) == "row";
     if (choice.list) return choice;
     choice.cuda = config.device.starts_with("cuda");
     if (config.device.starts_with("cuda:")) choice.device = std::stoi(config.device.substr(5));
@@ -33,6 +36,10 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
             one.device = name;
             one.devices.clear();
             devices.push_back(open_backend(one, choose_backend(one)));
+        }
+        if (choice.rows) {
+            return std::make_unique<kernels::DividedOps>(
+                std::move(devices), kernels::DividedOptions{.names = config.devices, .shares = {}});
         }
         return std::make_unique<kernels::SplitOps>(std::move(devices), config.devices);
     }

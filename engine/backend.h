@@ -1,5 +1,5 @@
 // engine/backend.h: opens the backend that `runtime.device` names, or those of `runtime.devices` as one (kernels::
-// SplitOps), and describes it for messages.
+// SplitOps, or kernels::DividedOps by `runtime.split_mode`), and describes it for messages.
 //
 // Errors:   Error: a device that is missing or cannot be used, an instruction set that is unknown or that the CPU
 //           lacks.
@@ -17,6 +17,7 @@ namespace foresay::engine {
 
 struct BackendChoice {
     bool list = false;  // runtime.devices
+    bool rows = false;  // likewise, which divide each layer
     bool cuda = false;
     std::int32_t device = 0;    // of cuda
     std::string why_processor;  // why `auto` chose no GPU, in one clause; empty when it was not asked or did

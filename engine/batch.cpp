@@ -7,6 +7,7 @@
 #include "core/cache/page_store.h"
 #include "core/models/given_text.h"
 #include "engine/engine_state.h"
+#include "kernels/divided_ops.h"
 #include "kernels/split_ops.h"
 #include "speculative/drafters/drafters.h"
 #include "speculative/memory_estimate.h"
@@ -35,23 +36,26 @@ std::int32_t batch_decode_rows(std::int32_t sequences, std::int32_t least) {
 }
 
 std::int64_t Engine::State::contexts_with_room(const core::ContextOptions& context, bool with_draft) const {
-    if (list == nullptr) {
+    if (list == nullptr && ranks == nullptr) {
         const std::int64_t own = ops->free_memory();
         std::int64_t each = ops->kv_bytes(target->kv_shape(), core::pages_for(context.length), context.kv_format);
         if (with_draft) each += ops->kv_bytes(draft->kv_shape(), core::pages_for(draft_context()), context.kv_format);
         return (own >= 0 ? own : speculative::available_memory()) / 2 / std::max<std::int64_t>(1, each);
     }
-    // Each device has the keys and values of its own layers. place_layers() has left room for some contexts.
+    // Each device has the keys and values of its own layers or heads. place_layers() and place_rows() have left room
+    // for some contexts.
+    const auto kv_bytes_on = [&](std::size_t d, const kernels::KvShape& shape, std::int32_t length) {
+        const std::int32_t pages = core::pages_for(length);
+        return list != nullptr ? list->kv_bytes_on(d, shape, pages, context.kv_format)
+                               : ranks->kv_bytes_on(d, shape, pages, context.kv_format);
+    };
     const std::int64_t placed = placed_contexts;
     std::int64_t least = std::numeric_limits<std::int64_t>::max(), on_host = 0;
-    for (std::size_t d = 0; d < list->size(); ++d) {
-        std::int64_t each =
-            list->kv_bytes_on(d, target->kv_shape(), core::pages_for(context.length), context.kv_format);
-        if (with_draft) {
-            each += list->kv_bytes_on(d, draft->kv_shape(), core::pages_for(draft_context()), context.kv_format);
-        }
+    for (std::size_t d = 0; d < (list != nullptr ? list->size() : ranks->size()); ++d) {
+        std::int64_t each = kv_bytes_on(d, target->kv_shape(), context.length);
+        if (with_draft) each += kv_bytes_on(d, draft->kv_shape(), draft_context());
         if (each == 0) continue;
-        const std::int64_t own = list->device(d).free_memory();
+        const std::int64_t own = list != nullptr ? list->device(d).free_memory() : ranks->rank(d).free_memory();
         if (own < 0) on_host += each;
         if (own >= 0) least = std::min(least, std::max(placed, own / 2 / each));
         if (allowed_bytes(config, d)) {

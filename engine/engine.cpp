@@ -10,6 +10,7 @@
 #include "core/weights/mapped_file.h"
 #include "engine/backend.h"
 #include "engine/engine_state.h"
+#include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
 #include "kernels/split_ops.h"
 #include "speculative/drafters/drafters.h"
@@ -84,6 +85,13 @@ std::string without_threads(kernels::BackendInfo info) {
 }  // namespace
 
 std::string Engine::backend() const {
+    if (const kernels::DividedOps* const ranks = state_->ranks) {
+        std::string text;
+        for (std::size_t r = 0; r < ranks->size(); ++r) {
+            text += (r > 0 ? ", " : "") + backend_text(ranks->rank(r).describe());
+        }
+        return "each layer divided over " + text;
+    }
     if (state_->list == nullptr) return backend_text(ops());
     return placed_text(state_->placement, *state_->list, [](const auto& info) { return backend_text(info); });
 }
@@ -194,6 +202,8 @@ ReloadResult Engine::reload(const core::Config& next, const std::function<void()
 }
 
 std::string Engine::instruction_set() const {
+    // Ranks that divide a layer make the bits of one of them.
+    if (state_->ranks != nullptr) return without_threads(state_->ranks->rank(0).describe());
     if (state_->list == nullptr) return without_threads(ops().describe());
     // A device that has all layers computes what it does alone.
     const auto has_some = [](const PlacedLayers& part) { return part.count > 0; };
@@ -209,6 +219,11 @@ const std::string& Engine::page_fingerprint() const {
     if (!text.empty()) return text;
     text = instruction_set() + ", kv " + kernels::name(config().kv_format) + ", context " +
            std::to_string(context_length());
+    // A page is then the parts of the ranks.
+    if (state_->ranks != nullptr) {
+        text += ", shares";
+        for (const std::int32_t share : state_->ranks->shares()) text += " " + std::to_string(share);
+    }
     const SyntheticModel& random = state_->options.random_target;
     if (state_->loaded_target.empty()) return text += ", random " + random.shape + " " + random.quant_type;
     return text += ", " + state_->options.inflate_target.shape + contents_of(state_->loaded_target);

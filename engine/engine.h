@@ -116,13 +116,14 @@ struct ReloadResult {
     std::vector<std::string> notes;  // sentences for people
 };
 
-// Consecutive layers of the target on one device of runtime.devices.
+// Consecutive layers of the target on one device of runtime.devices; or all of them, with a share of each.
 struct PlacedLayers {
     std::string device;  // as the configuration names it: "cuda:0"
     std::int32_t first = 0, count = 0;
     std::int64_t bytes = 0;   // of weights, cache and working memory, as estimated before loading
     std::int64_t memory = 0;  // that was free for them, or that runtime.device_mib allows
     std::int64_t read = 0;    // bytes that a token reads of the layers
+    std::string share;        // what it has of each layer, where all devices have all layers (split_mode row)
     double seconds = 0.0;     // that takes, as predicted from the device's read bandwidth; 0: not measured
 };
 

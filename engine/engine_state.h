@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/engine.h"
 #include "engine/plugins.h"
 
 namespace foresay::kernels {
+class DividedOps;
 class SplitOps;
-}
+}  // namespace foresay::kernels
 namespace foresay::speculative {
 struct BatchParts;
 }
@@ -31,9 +33,10 @@ struct OpenedModel {
 struct OpenedParts {
     core::Config config;
     LoadedPlugins plugins;
-    std::unique_ptr<kernels::Ops> ops;  // null: the current backend stays
-    kernels::SplitOps* list = nullptr;  // what ops is made of, if that is a list of devices
-    std::string why_no_device;          // with ops
+    std::unique_ptr<kernels::Ops> ops;     // null: the current backend stays
+    kernels::SplitOps* list = nullptr;     // what ops is made of, if that is a list of devices
+    kernels::DividedOps* ranks = nullptr;  // likewise, if they divide each layer
+    std::string why_no_device;             // with ops
     OpenedModel target, draft;
     std::filesystem::path draft_path;          // of the configuration, or found; empty: none
     std::vector<std::int32_t> never_proposed;  // with draft: ids that it must not propose
@@ -51,7 +54,8 @@ struct Engine::State {
     core::Config config;
     EngineOptions options;
     std::unique_ptr<kernels::Ops> ops;
-    kernels::SplitOps* list = nullptr;    // as OpenedParts::list
+    kernels::SplitOps* list = nullptr;  // this and the next one as in OpenedParts
+    kernels::DividedOps* ranks = nullptr;
     std::vector<PlacedLayers> placement;  // this and the next two as in OpenedParts
     std::int32_t placed_contexts = 1;
     std::int64_t draft_bytes = 0;
@@ -90,6 +94,10 @@ struct Engine::State {
     // On a list of devices: chooses which layers are where, with a draft on one device, and that they have room.
     void place_layers(OpenedParts& parts) const;
 
+    // ---- row_placement.cpp
+    // The same for devices that divide each layer.
+    void place_rows(OpenedParts& parts) const;
+
     // Bytes of runtime.device_mib for device `d` of the list; none: all that is free.
     static std::optional<std::int64_t> allowed_bytes(const core::Config& next, std::size_t d);
 
@@ -124,6 +132,14 @@ private:
     std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,
                                             core::LoadOptions load_options = {}) const;
 };
+
+// Left free on a device with memory of its own: graphs, and what attention needs for long contexts.
+inline constexpr std::int64_t kDeviceReserve = std::int64_t{512} << 20;
+
+// `problem` after the place in the configuration that sets `setting`.
+Error at(const core::Setting& setting, const Error& problem);
+// Number of the device that a draft is on: where draft.device says, else the first of `owns` (memory), else the first.
+std::size_t draft_device(const core::Config& next, const std::vector<bool>& owns);
 
 // The settings that a backend is made from, as one text: equal texts can share a backend.
 std::string runtime_of(const core::Config& config);

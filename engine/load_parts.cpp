@@ -22,6 +22,7 @@ void Engine::State::adopt(OpenedParts& parts) {
     if (parts.ops) {
         ops = std::move(parts.ops);
         list = parts.list;
+        ranks = parts.ranks;
         why_no_device = std::move(parts.why_no_device);
         runtime = runtime_of(parts.config);
     }
@@ -94,7 +95,8 @@ void Engine::State::check_memory(OpenedParts& parts) const {
                                speculative::format_bytes(estimate.cache) + ", working memory " +
                                speculative::format_bytes(estimate.activations));
     const std::string path = (target_source ? target_source : draft_source)->path();
-    if (list != nullptr) return;  // place_layers() has looked at the memory of each device
+    if (list != nullptr || ranks != nullptr)
+        return;  // place_layers() or place_rows() has looked at the memory of each device
     const std::int64_t own = ops->free_memory();
     try {
         if (own >= 0) {

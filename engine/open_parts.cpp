@@ -8,6 +8,7 @@
 #include "engine/backend.h"
 #include "engine/draft_search.h"
 #include "engine/engine_state.h"
+#include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
 #include "kernels/split_ops.h"
 #include "speculative/drafters/drafters.h"
@@ -27,19 +28,18 @@ constexpr std::int32_t kSyntheticContext = 2048;
 // docs/performance.md. The controller measures those of this machine while it generates.
 constexpr double kRowShareHost = 0.06, kRowShareDevice = 0.02;
 
-// `problem` after the place in the configuration that sets `setting`.
+}  // namespace
+
 Error at(const core::Setting& setting, const Error& problem) {
     return Error(setting.origin.is_default() ? problem.what() : setting.origin.text() + ": " + problem.what());
 }
-
-}  // namespace
 
 std::string runtime_of(const core::Config& config) {
     std::string devices;
     for (const std::string& name : config.devices) devices += name + ",";
     for (const std::int32_t count : config.device_layers) devices += std::to_string(count) + ",";
     if (!devices.empty()) {
-        for (const char* key : {"runtime.device_mib", "draft.device"}) {
+        for (const char* key : {"runtime.device_mib", "draft.device", "runtime.split_mode", "runtime.device_shares"}) {
             devices += " " + core::to_toml(config.setting(key).value);
         }
     }
@@ -63,7 +63,11 @@ void Engine::State::open_backend(OpenedParts& parts) const {
     }
     parts.why_no_device = choice.why_processor;
     if (!parts.why_no_device.empty()) notice(Notice::no_device, parts.why_no_device);
-    if (choice.list) parts.list = static_cast<kernels::SplitOps*>(opened.get());
+    if (choice.rows) {
+        parts.ranks = static_cast<kernels::DividedOps*>(opened.get());
+    } else if (choice.list) {
+        parts.list = static_cast<kernels::SplitOps*>(opened.get());
+    }
     if (!options.wrap_backend) {
         parts.ops = std::move(opened);
         return;
@@ -71,6 +75,7 @@ void Engine::State::open_backend(OpenedParts& parts) const {
     parts.ops = options.wrap_backend(std::move(opened));
     // A list in place of the list.
     if (auto* const other = dynamic_cast<kernels::SplitOps*>(parts.ops.get())) parts.list = other;
+    if (auto* const other = dynamic_cast<kernels::DividedOps*>(parts.ops.get())) parts.ranks = other;
 }
 
 OpenedModel Engine::State::open_model(const core::Config& next, const std::string& key, const fs::path& path) const {
@@ -175,6 +180,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     const bool same_backend = ops && runtime_of(next) == runtime;
     if (same_backend) {
         parts.list = list;
+        parts.ranks = ranks;
     } else {
         open_backend(parts);
     }
@@ -208,6 +214,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     if (wants_search(options, next)) search_draft(parts);
     if (!parts.draft_path.empty()) open_draft(parts, model);
     place_layers(parts);
+    place_rows(parts);
     // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
     core::Config checked = parts.config;
     if (!options.run_plugins) {

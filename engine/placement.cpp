@@ -9,26 +9,13 @@
 #include "engine/bandwidth.h"
 #include "engine/batch.h"
 #include "engine/engine_state.h"
+#include "kernels/divided_ops.h"
 #include "kernels/quant/packed_panels.h"
 #include "kernels/split_ops.h"
 #include "speculative/memory_estimate.h"
 
 namespace foresay::engine {
 namespace {
-
-// Left free on a device with memory of its own: graphs, and what attention needs for long contexts.
-constexpr std::int64_t kDeviceReserve = std::int64_t{512} << 20;
-
-// Where a draft is: where draft.device says, or on the first device with memory of its own, else on the first.
-std::size_t draft_device(const kernels::SplitOps& list, const core::Config& next) {
-    if (const auto& wanted = std::get<std::string>(next.setting("draft.device").value); !wanted.empty()) {
-        return static_cast<std::size_t>(std::ranges::find(next.devices, wanted) - next.devices.begin());
-    }
-    for (std::size_t d = 0; d < list.size(); ++d) {
-        if (list.device(d).free_memory() >= 0) return d;
-    }
-    return 0;
-}
 
 core::DeviceRoom room_of(kernels::Ops& ops, std::string name, const core::ModelConfig& config,
                          const core::ContextOptions& context) {
@@ -68,12 +55,15 @@ void check_host(const core::ModelBytes& bytes, std::span<const core::DeviceRoom>
                 " are free; use a smaller model or a shorter --context");
 }
 
-// `problem` after the place in the configuration that sets `setting`.
-Error at(const core::Setting& setting, const Error& problem) {
-    return Error(setting.origin.is_default() ? problem.what() : setting.origin.text() + ": " + problem.what());
-}
-
 }  // namespace
+
+std::size_t draft_device(const core::Config& next, const std::vector<bool>& owns) {
+    if (const auto& wanted = std::get<std::string>(next.setting("draft.device").value); !wanted.empty()) {
+        return static_cast<std::size_t>(std::ranges::find(next.devices, wanted) - next.devices.begin());
+    }
+    const auto first = std::ranges::find(owns, true);
+    return first == owns.end() ? 0 : static_cast<std::size_t>(first - owns.begin());
+}
 
 std::optional<std::int64_t> Engine::State::allowed_bytes(const core::Config& next, std::size_t d) {
     const auto& mib = std::get<std::vector<std::int64_t>>(next.setting("runtime.device_mib").value);
@@ -92,7 +82,9 @@ void Engine::State::place_layers(OpenedParts& parts) const {
         options.sequences > 1 ? batch_decode_rows(options.sequences, options.decode_rows) : options.decode_rows;
     context.prefill_rows = std::min(list.prefill_rows(), context.length);
 
-    const std::size_t drafts = draft_device(list, next);
+    std::vector<bool> owns;
+    for (std::size_t d = 0; d < list.size(); ++d) owns.push_back(list.device(d).free_memory() >= 0);
+    const std::size_t drafts = draft_device(next, owns);
     core::ModelSource* const draft_source = parts.draft.source.get();
     if (draft_source != nullptr) {
         draft_source->place_layers(std::vector<std::int32_t>(
@@ -188,6 +180,13 @@ void Engine::State::place_layers(OpenedParts& parts) const {
 }
 
 double Engine::read_bandwidth() const {
+    if (state_->ranks != nullptr) {  // all at once
+        double all = 0.0;
+        for (std::size_t r = 0; r < state_->ranks->size(); ++r) {
+            all += engine::read_bandwidth(state_->ranks->rank(r));
+        }
+        return all;
+    }
     if (state_->list == nullptr) return engine::read_bandwidth(*state_->ops);
     std::int64_t read = 0;
     double seconds = 0.0;

@@ -66,7 +66,9 @@ void bench_exchange(const BenchOptions& options) {
     if (config.devices.size() < 2) {
         throw Error("bench exchange is about several devices; name them, as with --device cuda:0,cpu");
     }
-    const std::unique_ptr<kernels::Ops> ops = engine::open_backend(config, engine::choose_backend(config));
+    engine::BackendChoice choice = engine::choose_backend(config);
+    choice.rows = false;
+    const std::unique_ptr<kernels::Ops> ops = engine::open_backend(config, choice);
     auto& list = static_cast<kernels::SplitOps&>(*ops);
     const kernels::ModelShape shape = core::published_shape(kShape).shape;
     std::vector<Place> places;

@@ -27,6 +27,7 @@
 #include "core/weights/model_file.h"
 #include "core/weights/safetensors.h"
 #include "engine/backend.h"
+#include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
 #include "kernels/split_ops.h"
 #include "speculative/memory_estimate.h"
@@ -288,7 +289,10 @@ std::string memory_heading(std::int32_t length, const kernels::Ops& ops) {
 
 std::string available_text(std::int64_t needed, const kernels::Ops& ops) {
     // Of several devices each has its own; inspecting the model alone shows them.
-    if (dynamic_cast<const kernels::SplitOps*>(&ops) != nullptr) return "";
+    if (dynamic_cast<const kernels::SplitOps*>(&ops) != nullptr ||
+        dynamic_cast<const kernels::DividedOps*>(&ops) != nullptr) {
+        return "";
+    }
     const std::int64_t own = ops.free_memory();  // of a device
     const std::int64_t available = own >= 0 ? own : speculative::available_memory();
     return field("available now",

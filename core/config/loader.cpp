@@ -511,16 +511,19 @@ void ConfigLoader::check_device() {
         complain(setting.origin.of_value(), "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
     const Setting& list = config_.settings_.at("runtime.devices");
     const auto& devices = std::get<std::vector<std::string>>(list.value);
+    // Ranks that share layers may be on one device.
+    const bool rows = std::get<std::string>(config_.settings_.at("runtime.split_mode").value) == "row";
     std::set<std::string> seen;
     for (const std::string& name : devices) {
         if (!is_device(name)) {
             complain(list.origin.of_value(),
                      "'runtime.devices' must name cpu, cuda or cuda:N, not '" + shortened(name) + "'");
-        } else if (!seen.insert(plain_device(name)).second) {
+        } else if (!seen.insert(plain_device(name)).second && !rows) {
             complain(list.origin.of_value(), "'runtime.devices' names " + plain_device(name) + " twice");
         }
     }
-    for (const std::string key : {"runtime.device_layers", "runtime.device_mib"}) {
+    if (rows && devices.size() > 1) check_ranks(devices);
+    for (const std::string key : {"runtime.device_layers", "runtime.device_mib", "runtime.device_shares"}) {
         const Setting& counts = config_.settings_.at(key);
         const std::size_t given = std::get<std::vector<std::int64_t>>(counts.value).size();
         if (given == 0 || devices.empty() || given == devices.size()) continue;
@@ -537,6 +540,34 @@ void ConfigLoader::check_device() {
     for (const std::string& name : devices) names += (names.empty() ? "" : ", ") + name;
     complain(draft.origin.of_value(),
              "'draft.device' must be one of 'runtime.devices', " + names + ", not '" + shortened(place) + "'");
+}
+
+// Devices that share each layer give one text only if they compute alike.
+void ConfigLoader::check_ranks(const std::vector<std::string>& devices) {
+    const Setting& mode = config_.settings_.at("runtime.split_mode");
+    const auto kind = [](const std::string& name) { return name.substr(0, name.find(':')); };
+    constexpr std::size_t kMost = 8;
+    if (devices.size() > kMost) {
+        complain(mode.origin.of_value(), "'runtime.split_mode' row is for at most " + std::to_string(kMost) +
+                                             " devices, and 'runtime.devices' has " + std::to_string(devices.size()));
+    }
+    for (const std::string& name : devices) {
+        if (kind(name) == kind(devices.front())) continue;
+        complain(mode.origin.of_value(),
+                 "'runtime.split_mode' row needs devices of one kind, and 'runtime.devices' has " + devices.front() +
+                     " and " + name);
+        break;
+    }
+    const Setting& layers = config_.settings_.at("runtime.device_layers");
+    if (!std::get<std::vector<std::int64_t>>(layers.value).empty()) {
+        complain(layers.origin.of_value(),
+                 "'runtime.device_layers' is for 'runtime.split_mode' layer; with row use 'runtime.device_shares'");
+    }
+    const auto& shares = std::get<std::vector<std::int64_t>>(config_.settings_.at("runtime.device_shares").value);
+    if (!shares.empty() && std::ranges::all_of(shares, [](std::int64_t share) { return share == 0; })) {
+        complain(config_.settings_.at("runtime.device_shares").origin.of_value(),
+                 "'runtime.device_shares' gives nothing to any device; one must be more than 0");
+    }
 }
 
 void ConfigLoader::fill() {

@@ -39,6 +39,7 @@ private:
     void find_models();
     void check_chain();
     void check_device();
+    void check_ranks(const std::vector<std::string>& devices);
     void fill();
 
     std::filesystem::path resolve(const std::string& path) const;

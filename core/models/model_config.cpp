@@ -81,7 +81,10 @@ kernels::ModelShape layer_shape(const ModelConfig& config, std::int32_t layer) {
     shape.kv_heads = own.kv_heads;
     shape.head_dim = own.head_dim;
     shape.d_ff = own.d_ff;
-    if (!config.devices.empty()) shape.devices = 1u << config.devices[static_cast<std::size_t>(layer)];
+    if (!config.devices.empty()) {
+        const std::int32_t device = config.devices[static_cast<std::size_t>(layer)];
+        shape.devices = device < 0 ? (1u << -device) - 1 : 1u << device;
+    }
     return shape;
 }
 

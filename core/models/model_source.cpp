@@ -708,7 +708,9 @@ std::int64_t unpacked_bytes(ModelSource& source) {
 void ModelSource::place_layers(std::vector<std::int32_t> devices) {
     check(devices.size() == static_cast<std::size_t>(config_.shape.layers), "a backend for each layer");
     config_.shape.devices = 0;
-    for (const std::int32_t device : devices) config_.shape.devices |= 1u << device;
+    for (const std::int32_t device : devices) {
+        config_.shape.devices |= device < 0 ? (1u << -device) - 1 : 1u << device;
+    }
     config_.devices = std::move(devices);
 }
 

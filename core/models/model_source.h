@@ -78,7 +78,8 @@ public:
 
     virtual ~ModelSource() = default;
     const ModelConfig& config() const { return config_; }
-    // Puts the layers on the backends of a list: of each layer the number of its backend, ascending. Before loading.
+    // Puts the layers on the backends of a list: of each layer the number of its backend, ascending; or -N of all: each
+    // is divided over the first N (kernels/divided_ops.h). Before loading.
     void place_layers(std::vector<std::int32_t> devices);
     const std::string& path() const { return path_; }  // for messages; "random llama-3.2-1b" has no file
 

@@ -219,12 +219,15 @@ void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const Activa
                         direct ? Store::add : Store::set);
         }
     });
-    if (direct) return;
+    if (!direct) finish_projection(s, a);
+}
+
+void CpuOps::finish_projection(const ProjectionOp& s, CpuWorkspace& a) {
+    const int outputs = a.shape.d_model;
     pool_.run(rows(a), 4, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) {
             float* y = a.projected + t * a.d_stride;
             for (std::size_t i = 0; i < s.bias.size(); ++i) y[i] += s.bias[i];
-            const auto outputs = static_cast<int>(s.matrix.outputs);
             if (!s.inner_norm.empty()) apply_norm(s.inner_norm, y, outputs, y);
             for (int i = 0; s.add_branch && i < outputs; ++i) y[i] += a.branch[t * a.d_stride + i];
             if (!s.post_norm.empty()) apply_norm(s.post_norm, y, outputs, y);
@@ -292,6 +295,7 @@ void CpuOps::mlp_in_apart(const MlpInOp& s, CpuWorkspace& a) {
 void CpuOps::mlp_out(const PreparedOp& prepared, Workspace& workspace) {
     auto& a = self(workspace);
     const auto& s = static_cast<const ProjectionOp&>(prepared);
+    if (s.matrix.panels == 0) return finish_projection(s, a);
     if (!a.ff_coded || s.matrix.reads_floats() || !s.matrix.order.empty())
         fill_projection_tiles(s, a, a.ff_tiles, a.ff, a.ff_stride);
     add_projection(s, a, a.ff_tiles);

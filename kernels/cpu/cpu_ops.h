@@ -1,5 +1,6 @@
 // kernels/cpu/cpu_ops.h: the CPU backend's Ops. prepare.cpp packs the weights, attention.cpp has attention_in and
-// attend, moe.cpp experts and per_layer.cpp per-layer embeddings, cpu_ops.cpp every other op.
+// attend, moe.cpp experts, per_layer.cpp per-layer embeddings, share.cpp what layers shared by several backends need,
+// and cpu_ops.cpp every other op.
 //
 // Data flow: a linear op first quantises (or copies) the rows that it reads into ActivationTiles, then multiplies
 //           panels of weights (panels.h) with the tiles through the kernels of the chosen instruction set
@@ -19,6 +20,7 @@
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/packed_ops.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/layer_share.h"
 
 namespace foresay::kernels::cpu {
 
@@ -58,7 +60,7 @@ inline std::span<const int32_t> order_of(std::initializer_list<const PanelMatrix
     return {};
 }
 
-class CpuOps final : public Ops {
+class CpuOps final : public Ops, public LayerShare {
 public:
     CpuOps(int threads, const IsaKernels& isa) : pool_(threads), isa_(isa) {}
 
@@ -73,6 +75,13 @@ public:
     std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
+    // A sum does not depend on how many there are.
+    std::unique_ptr<PreparedOp> prepare_part(const AttentionInSpec& spec, Whole) override { return prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare_part(const MlpInSpec& spec, Whole) override { return prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare_part(const MlpOutSpec& spec, Whole) override { return prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare_finish(const MlpOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec& spec) override;
     int64_t kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
@@ -88,6 +97,9 @@ public:
     void mlp_in(const PreparedOp& prepared, Workspace& workspace) override;
     void mlp_out(const PreparedOp& prepared, Workspace& workspace) override;
     void moe(const PreparedOp& prepared, Workspace& workspace) override;
+    void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override;
+    void write_values(Workspace& workspace, Values values, int64_t width, std::span<const float> from) override;
+    void clear_rows(Workspace& workspace) override;
     void per_layer_embed(const PreparedOp& prepared, Workspace& workspace) override;
     void per_layer(const PreparedOp& prepared, Workspace& workspace) override;
     void lm_head(const PreparedOp& prepared, Workspace& workspace) override;
@@ -148,6 +160,9 @@ private:
     void fill_projection_tiles(const ProjectionOp& s, CpuWorkspace& a, ActivationTiles& tiles, const float* input,
                                int64_t stride);
     void add_projection(const ProjectionOp& s, CpuWorkspace& a, const ActivationTiles& tiles);
+    // The rest of it, where the products do not go to x as they are.
+    void finish_projection(const ProjectionOp& s, CpuWorkspace& a);
+    std::unique_ptr<MoeOp> prepare_mixture(const MoeSpec& spec);
     // x = stream_scale * (x + scale * y) for row t.
     static void add_row(CpuWorkspace& a, int t, const float* y, float scale, float stream_scale);
     void route(const MoeOp& s, CpuWorkspace& a);

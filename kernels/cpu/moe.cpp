@@ -55,7 +55,7 @@ void CpuOps::group_slots(const MoeOp& s, CpuWorkspace& a) const {
     std::int32_t first = 0;
     for (std::size_t expert = 0; expert < a.next_slot.size(); ++expert) {
         const std::int32_t size = std::exchange(a.next_slot[expert], first);
-        if (size == 0) continue;
+        if (size == 0 || !s.has(expert)) continue;
         a.used.push_back(static_cast<std::int32_t>(expert));
         a.first_slot.push_back(first);
         a.group_sizes.push_back(size);
@@ -63,6 +63,8 @@ void CpuOps::group_slots(const MoeOp& s, CpuWorkspace& a) const {
     }
     a.first_slot.push_back(first);
     for (std::size_t i = 0; i < slots; ++i) {
+        a.slot_of[i] = -1;  // of another backend
+        if (!s.has(static_cast<std::size_t>(choices[i].expert))) continue;
         const std::int32_t slot = a.next_slot[static_cast<std::size_t>(choices[i].expert)]++;
         a.slot_of[i] = slot;
         a.row_of[static_cast<std::size_t>(slot)] =
@@ -92,6 +94,8 @@ void CpuOps::run_experts(const CpuWorkspace& a, const PanelMatrix& matrix, const
 
 void CpuOps::multiply_experts(const MoeOp& s, CpuWorkspace& a) {
     const int slots = a.first_slot.back();
+    if (slots == 0) return;
+    const auto some = static_cast<std::size_t>(a.used.front());  // the shapes of all are alike
     a.expert_tiles.set_groups(a.group_sizes, isa_);
     a.expert_ff_tiles.set_groups(a.group_sizes, isa_);
     pool_.run(slots, serial_grain(slots, a.shape.d_model), [&](int begin, int end, int) {
@@ -103,7 +107,7 @@ void CpuOps::multiply_experts(const MoeOp& s, CpuWorkspace& a) {
         }
     });
     const bool fused = s.fused();
-    run_experts(a, s.gate.front(), [&](std::size_t e, int first, int last, int begin, int end) {
+    run_experts(a, s.gate[some], [&](std::size_t e, int first, int last, int begin, int end) {
         for (int i = first; i < last; ++i) {
             const ActivationTile& tile = a.expert_tiles.tile(i);
             const std::int64_t at = a.expert_tiles.first_row(i) * a.expert_stride;
@@ -116,7 +120,7 @@ void CpuOps::multiply_experts(const MoeOp& s, CpuWorkspace& a) {
             isa_.linear(range(s.up[e], begin, end), tile, a.expert_up + at, a.expert_stride, Store::set);
         }
     });
-    const auto ff = static_cast<int>(s.gate.front().outputs);
+    const auto ff = static_cast<int>(s.gate[some].outputs);
     pool_.run(slots, serial_grain(slots, ff), [&](int begin, int end, int) {
         for (int slot = begin; slot < end; ++slot) {
             float* values = a.expert_ff + slot * a.expert_stride;
@@ -130,7 +134,7 @@ void CpuOps::multiply_experts(const MoeOp& s, CpuWorkspace& a) {
             a.expert_ff_tiles.fill(isa_, slot, values, ff, s.down_codes, s.down_floats, s.down[e].order);
         }
     });
-    run_experts(a, s.down.front(), [&](std::size_t e, int first, int last, int begin, int end) {
+    run_experts(a, s.down[some], [&](std::size_t e, int first, int last, int begin, int end) {
         for (int i = first; i < last; ++i) {
             isa_.linear(range(s.down[e], begin, end), a.expert_ff_tiles.tile(i),
                         a.expert_out + a.expert_ff_tiles.first_row(i) * a.d_stride, a.d_stride, Store::set);
@@ -164,10 +168,12 @@ void CpuOps::add_experts(const MoeOp& s, CpuWorkspace& a) {
 void CpuOps::moe(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const MoeOp&>(prepared);
     auto& a = self(workspace);
-    route(s, a);
-    group_slots(s, a);
-    multiply_experts(s, a);
-    add_experts(s, a);
+    if (s.part != MoePart::sum) {
+        route(s, a);
+        group_slots(s, a);
+        multiply_experts(s, a);
+    }
+    if (s.part != MoePart::experts) add_experts(s, a);
 }
 
 }  // namespace foresay::kernels::cpu

@@ -38,8 +38,8 @@ struct AttendOp : PreparedOp {
     std::vector<float> sinks;  // empty: none
 };
 
-// attention_out and mlp_out: x = stream_scale * (x + scale * [post_norm]([inner_norm](matrix . input + bias) [+
-// branch]))
+// attention_out and mlp_out; without panels, mlp_out whose sums are there (LayerShare): x = stream_scale * (x + scale *
+// [post_norm]([inner_norm](matrix . input + bias) [+ branch]))
 struct ProjectionOp : PreparedOp {
     PanelMatrix matrix;
     std::vector<float> bias;
@@ -67,11 +67,15 @@ struct MlpInOp : PreparedOp {
     static bool fuses(Activation a) { return a == Activation::silu || a == Activation::gelu_tanh; }
 };
 
+// The parts of moe that an op runs (LayerShare).
+enum class MoePart : std::uint8_t { whole, experts, sum };
+
 struct MoeOp : PreparedOp {
+    MoePart part = MoePart::whole;
     Norm norm, post_norm, router_norm;
     PanelMatrix router;  // float32
     RoutingRules rules;
-    std::vector<PanelMatrix> gate, up, down;                        // of each expert
+    std::vector<PanelMatrix> gate, up, down;  // of each expert; without panels: another backend has it
     std::vector<std::vector<float>> gate_bias, up_bias, down_bias;  // of each expert, padded to 16; empty: none
     bool codes = false, floats = false, down_codes = false, down_floats = false;
     Activation activation = Activation::silu;
@@ -80,6 +84,7 @@ struct MoeOp : PreparedOp {
 
     MoeOp(const RouterSpec& spec, const ModelShape& shape) : rules(spec, shape) {}
     bool fused() const { return gate_bias.empty() && up_bias.empty() && MlpInOp::fuses(activation); }
+    bool has(std::size_t expert) const { return gate[expert].panels > 0; }
 };
 
 struct PerLayerEmbedOp : PreparedOp {

@@ -41,8 +41,10 @@ std::vector<std::vector<float>> prepare_biases(const TensorView& biases) {
     return all;
 }
 
-// Records in which form `m` reads activations: int8 codes or float32.
-void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (m.reads_floats() ? floats : codes) = true; }
+// Records in which form `m`, if there is one, reads activations: int8 codes or float32.
+void note_form(const PanelMatrix& m, bool& codes, bool& floats) {
+    if (m.panels > 0) (m.reads_floats() ? floats : codes) = true;
+}
 
 }  // namespace
 
@@ -104,9 +106,7 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const AttentionInSpec& spec) {
     op->k_bias = dequantize(spec.k_bias);
     op->v_bias = dequantize(spec.v_bias);
     op->rope = rope_table(spec.rope);
-    for (const PanelMatrix* m : {&op->q, &op->k, &op->v}) {
-        if (m->panels > 0) note_form(*m, op->codes, op->floats);
-    }
+    for (const PanelMatrix* m : {&op->q, &op->k, &op->v}) note_form(*m, op->codes, op->floats);
     count_work(spec, *op);
     return op;
 }
@@ -140,9 +140,7 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpInSpec& spec) {
     op->limit = spec.limit;
     op->gate_bias = padded(dequantize(spec.gate_bias));
     op->up_bias = padded(dequantize(spec.up_bias));
-    for (const PanelMatrix* m : {&op->gate, &op->up}) {
-        if (m->panels > 0) note_form(*m, op->codes, op->floats);
-    }
+    for (const PanelMatrix* m : {&op->gate, &op->up}) note_form(*m, op->codes, op->floats);
     count_work(spec, *op);
     return op;
 }
@@ -163,6 +161,10 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpOutSpec& spec) {
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const MoeSpec& spec) {
     check_op(spec);
+    return prepare_mixture(spec);
+}
+
+std::unique_ptr<MoeOp> CpuOps::prepare_mixture(const MoeSpec& spec) {
     auto op = std::make_unique<MoeOp>(spec.router, spec.shape);
     op->norm = prepare_norm(spec.norm);
     op->router_norm = prepare_norm(spec.router.norm);
@@ -191,6 +193,34 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MoeSpec& spec) {
     op->stream_scale = spec.stream_scale;
     op->keep_branch = spec.keep_branch;
     count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> CpuOps::prepare_finish(const MlpOutSpec& spec) {
+    check(spec.down.empty() && spec.bias.empty(), "the sums are there");
+    auto op = std::make_unique<ProjectionOp>();
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->inner_norm = prepare_norm(spec.inner_norm);
+    op->add_branch = spec.add_branch;
+    op->scale = spec.scale;
+    op->stream_scale = spec.stream_scale;
+    return op;
+}
+
+std::unique_ptr<PreparedOp> CpuOps::prepare_experts(const MoeSpec& spec) {
+    std::unique_ptr<MoeOp> op = prepare_mixture(spec);
+    op->part = MoePart::experts;
+    return op;
+}
+
+std::unique_ptr<PreparedOp> CpuOps::prepare_expert_sum(const MoeSpec& spec) {
+    auto op = std::make_unique<MoeOp>(spec.router, spec.shape);
+    op->part = MoePart::sum;
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->down_bias = prepare_biases(spec.down_bias);
+    op->keep_branch = spec.keep_branch;
+    op->scale = spec.scale;
+    op->stream_scale = spec.stream_scale;
     return op;
 }
 

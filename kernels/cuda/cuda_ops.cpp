@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <map>
 #include <type_traits>
 
 #include "base/error.h"
@@ -31,6 +32,7 @@
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
 #include "kernels/kv_names.h"
+#include "kernels/layer_share.h"
 #include "kernels/op_checks.h"
 #include "kernels/quant/packed_panels.h"
 
@@ -56,7 +58,7 @@ constexpr int32_t kPrefillRows = 2048;
 
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
-class CudaOps final : public Ops, public PackedRowsDevice {
+class CudaOps final : public Ops, public PackedRowsDevice, public LayerShare {
 public:
     // The stream is created at its first use and needs a DeviceScope, hence the lambda.
     explicit CudaOps(const CudaOptions& options)
@@ -114,7 +116,8 @@ public:
         op->scale = spec.scale;
         return op;
     }
-    std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override {
+    std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override { return prepare_heads(spec, {}); }
+    std::unique_ptr<PreparedOp> prepare_heads(const AttentionInSpec& spec, WholeStack whole) {
         check_op(spec);
         if (spec.shape.head_dim > kMaxAttendWidth) {
             throw Error("this model has heads of " + std::to_string(spec.shape.head_dim) +
@@ -122,7 +125,7 @@ public:
                         "; use --device cpu");
         }
         const DeviceScope scope = use();
-        auto op = counted<PreparedAttentionIn>(spec);
+        auto op = counted<PreparedAttentionIn>(spec, whole);
         op->rope = ropes_.table(spec.rope);
         return op;
     }
@@ -306,23 +309,124 @@ public:
         });
     }
 
+    // Layers shared with other backends (kernels/layer_share.h).
+
+    std::unique_ptr<PreparedOp> prepare_part(const AttentionInSpec& spec, Whole whole) override {
+        return prepare_heads(spec, {whole.rows, whole.first});
+    }
+    std::unique_ptr<PreparedOp> prepare_part(const MlpInSpec& spec, Whole whole) override {
+        return linear<PreparedMlpIn>(spec, WholeStack{whole.rows, whole.first});
+    }
+    std::unique_ptr<PreparedOp> prepare_part(const MlpOutSpec& spec, Whole whole) override {
+        return linear<PreparedOut>(spec, WholeStack{whole.rows, whole.first});
+    }
+    std::unique_ptr<PreparedOp> prepare_finish(const MlpOutSpec& spec) override {
+        const DeviceScope scope = use();
+        auto op = std::make_unique<PreparedOut>(spec);
+        op->id = next_id();
+        return op;
+    }
+    bool shares_experts() const override { return false; }
+    std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec&) override { throw no_shared_experts(); }
+    std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec&) override { throw no_shared_experts(); }
+    void start(Workspace& workspace) override {
+        run_noted(self(workspace), [] {});
+    }
+    bool idle() override {
+        const cudaError_t status = cudaStreamQuery(stream_);
+        if (status == cudaErrorNotReady) return false;
+        cuda_check(status, "the device failed");
+        return true;
+    }
+    void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override {
+        CudaWorkspace& w = self(workspace);
+        check(std::ssize(to) == w.rows() * width, "memory of other rows");
+        run_noted(w, [&] {
+            cuda_check(cudaMemcpyAsync(to.data(), w.values(values), to.size_bytes(), cudaMemcpyDeviceToHost, stream_),
+                       "cannot copy values of a layer");
+            stream_.wait();
+        });
+    }
+    void write_values(Workspace& workspace, Values values, int64_t width, std::span<const float> from) override {
+        CudaWorkspace& w = self(workspace);
+        check(std::ssize(from) == w.rows() * width, "memory of other rows");
+        run_noted(w, [&] {
+            cuda_check(
+                cudaMemcpyAsync(w.values(values), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream_),
+                "cannot copy values of a layer");
+            stream_.wait();
+        });
+    }
+    void clear_rows(Workspace& workspace) override {
+        CudaWorkspace& w = self(workspace);
+        const std::size_t bytes = size(w.rows() * int64_t{w.shape.d_model}) * sizeof(float);
+        run_noted(w, [&] { cuda_check(cudaMemsetAsync(w.x.data(), 0, bytes, stream_), "cannot clear memory"); });
+    }
+    // On the reader's stream, between two events where the other has a stream of its own.
+    bool copy_values(const ValuesAt& to, LayerShare& other, const ValuesAt& from, int64_t count) override {
+        auto* const source = dynamic_cast<CudaOps*>(&other);
+        if (source == nullptr) return false;
+        const bool apart = source->stream_.get() != stream_.get();
+        if (apart && !(has_peer(source->device_.info().index) && source->has_peer(device_.info().index))) return false;
+        CudaWorkspace &reader = self(to.workspace), &maker = self(from.workspace);
+        source->run_noted(maker, [&] {
+            if (apart) source->event().record(source->stream_);
+        });
+        run_noted(reader, [&] {
+            if (apart) source->event().await_on(stream_);
+            const auto pitch = [](int64_t values) { return size(values) * sizeof(float); };
+            cuda_check(cudaMemcpy2DAsync(reader.values(to.values) + to.first, pitch(to.width),
+                                         maker.values(from.values) + from.first, pitch(from.width), pitch(count),
+                                         size(reader.rows()), cudaMemcpyDefault, stream_),
+                       "cannot copy values between devices");
+            if (apart) event().record(stream_);
+        });
+        // What the source does next may write over what is copied.
+        if (apart) {
+            const DeviceScope scope = source->use();
+            source->reporting(maker, [&] { event().await_on(source->stream_); });
+        }
+        return true;
+    }
+
 private:
+    static Error no_shared_experts() {
+        return Error("the experts of a mixture cannot be divided over GPUs yet; use runtime.split_mode = \"layer\"");
+    }
+    // Made at the first hand-over.
+    Event& event() {
+        if (event_ == nullptr) {
+            const DeviceScope scope = use();
+            event_ = std::make_unique<Event>();
+        }
+        return *event_;
+    }
+    // Whether this device reads and writes the memory of device `other`. Asked once for each.
+    bool has_peer(int other) {
+        const auto [found, first] = peers_.try_emplace(other, false);
+        if (first) {
+            const DeviceScope scope = use();
+            found->second = enable_peer_access(other);
+        }
+        return found->second;
+    }
+
     static CudaWorkspace& self(Workspace& workspace) { return static_cast<CudaWorkspace&>(workspace); }
     DeviceScope use() const { return DeviceScope(device_.info().index); }
 
     // Packs the weights of a spec; with id and work figures (count_work).
-    template <class Op, class Spec>
-    static std::unique_ptr<Op> counted(const Spec& spec) {
-        auto op = std::make_unique<Op>(spec);
+    template <class Op, class Spec, class... More>
+    static std::unique_ptr<Op> counted(const Spec& spec, const More&... more) {
+        auto op = std::make_unique<Op>(spec, more...);
         op->id = next_id();
         count_work(spec, *op);
         return op;
     }
-    template <class Op, class Spec>
-    std::unique_ptr<PreparedOp> linear(const Spec& spec) {
+    template <class Op, class Spec, class... More>
+    std::unique_ptr<PreparedOp> linear(const Spec& spec, const More&... more) {
         check_op(spec);
         const DeviceScope scope = use();
-        return counted<Op>(spec);
+        return counted<Op>(spec, more...);
     }
 
     // Notes a call. Touches no device, so it needs no DeviceScope.
@@ -367,6 +471,8 @@ private:
     DeviceContext& device_;
     const Stream& stream_;
     RopeCache ropes_;
+    std::unique_ptr<Event> event_;  // of hand-overs to other devices
+    std::map<int, bool> peers_;
     std::shared_ptr<OpenForward> open_ = std::make_shared<OpenForward>();
 };
 

@@ -139,7 +139,7 @@ DeviceNorm::DeviceNorm(const NormSpec& spec)
 
 // ----------------------------------------------------------------------------------------------------- attention_in
 
-AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
+AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec, WholeStack whole)
     : shape_(spec.shape),
       norm_(fused_norm(spec.norm)),
       head_norms_(!spec.q_norm.empty() || !spec.k_norm.empty() || !spec.v_norm.empty()),
@@ -160,7 +160,7 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
     }
     // The PrefillMatrix keeps no weights of its own: it dequantises the panels in each call.
     panels_ = Panels(sources, RowOrder::stacked);
-    input_ = PrefillMatrix(panels_);
+    input_ = PrefillMatrix(panels_, whole);
     // Biases stay in the order of the stack; the epilogue knows which rows a pair of packed rows is.
     const TensorView biases[] = {spec.q_bias, spec.k_bias, spec.v_bias};
     const std::int64_t rows[] = {q, kv, kv};
@@ -211,12 +211,12 @@ std::int64_t AttentionInLinear::bytes() const { return panels_.bytes() + static_
 // ------------------------------------------------------------------------------------------- attention_out, mlp_out
 
 OutLinear::OutLinear(const AttentionOutSpec& spec) : OutLinear(spec.o, spec.bias, spec.scale) {}
-OutLinear::OutLinear(const MlpOutSpec& spec) : OutLinear(spec.down, spec.bias, spec.scale) {}
-OutLinear::OutLinear(const TensorView& matrix, const TensorView& bias, float scale)
+OutLinear::OutLinear(const MlpOutSpec& spec, WholeStack whole) : OutLinear(spec.down, spec.bias, spec.scale, whole) {}
+OutLinear::OutLinear(const TensorView& matrix, const TensorView& bias, float scale, WholeStack whole)
     : bias_(device_vector(bias)), scale_(scale) {
     const PackSource source[] = {{matrix, {}}};
     panels_ = Panels(source, RowOrder::stacked);
-    input_ = PrefillMatrix(panels_);
+    input_ = PrefillMatrix(panels_, whole);
 }
 
 void OutLinear::launch(const LinearCall& call, const Io& io) const {
@@ -248,7 +248,7 @@ std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std
 
 // Gate and up of a unit become a pair of packed rows: one thread has both sums, and ff is written once. Without a gate
 // a pair of packed rows is two units.
-MlpInLinear::MlpInLinear(const MlpInSpec& spec)
+MlpInLinear::MlpInLinear(const MlpInSpec& spec, WholeStack whole)
     : norm_(fused_norm(spec.norm)), activation_(spec.activation), limit_(spec.limit), gated_(!spec.gate.empty()) {
     if (gated_) {
         const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
@@ -259,7 +259,9 @@ MlpInLinear::MlpInLinear(const MlpInSpec& spec)
         panels_ = Panels(source, RowOrder::stacked);
         bias_ = device_vector(spec.up_bias);
     }
-    input_ = PrefillMatrix(panels_);
+    // Packed rows of gate and up alternate.
+    if (gated_) whole = {2 * whole.rows, 2 * whole.first};
+    input_ = PrefillMatrix(panels_, whole);
 }
 
 void MlpInLinear::launch(const LinearCall& call, const Io& io) const {

@@ -118,7 +118,8 @@ DeviceBuffer<float> device_vector(const TensorView& view);
 
 class AttentionInLinear {
 public:
-    explicit AttentionInLinear(const AttentionInSpec& spec);
+    // `whole`, here and below: what the op is a part of, for prefill rows (PrefillMatrix).
+    explicit AttentionInLinear(const AttentionInSpec& spec, WholeStack whole = {});
 
     struct Io {
         const float* x = nullptr;  // [T, D]
@@ -153,9 +154,11 @@ private:
 // One matrix: those of attention_out and mlp_out, and any other one by its raw sums.
 class OutLinear {
 public:
+    OutLinear() = default;  // no matrix
     explicit OutLinear(const AttentionOutSpec& spec);
-    explicit OutLinear(const MlpOutSpec& spec);
-    explicit OutLinear(const TensorView& matrix, const TensorView& bias = {}, float scale = 1.0f);
+    explicit OutLinear(const MlpOutSpec& spec, WholeStack whole = {});
+    explicit OutLinear(const TensorView& matrix, const TensorView& bias = {}, float scale = 1.0f,
+                       WholeStack whole = {});
 
     struct Io {
         const float* input = nullptr;  // [T, inputs]
@@ -175,7 +178,7 @@ private:
 
 class MlpInLinear {
 public:
-    explicit MlpInLinear(const MlpInSpec& spec);
+    explicit MlpInLinear(const MlpInSpec& spec, WholeStack whole = {});
 
     struct Io {
         const float* x = nullptr;  // [T, D]

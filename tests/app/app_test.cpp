@@ -117,6 +117,8 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
         {{"complete", "-p", "x", "--device", "cpu,gpu"}, "must name cpu, cuda or cuda:N, not 'gpu'"},
         {{"complete", "-p", "x", "--device", "cpu,cpu"}, "names cpu twice"},
         {{"complete", "-p", "x", "--device", "cpu,cuda:99"}, "--device: cuda:99"},
+        {{"complete", "-p", "x", "--device", "cpu,cuda:0", "--split-mode", "row"},
+         "--split-mode: 'runtime.split_mode' row needs devices of one kind"},
         {{"complete", "-p", "x", "--device", "cpu,reference", "--set", "runtime.device_layers=[1,1]"},
          "given 2 layers together, and the model has"},
         {{"complete", "-p", "x", "--context", "100000"}, "longer than the 2048"},
@@ -513,6 +515,12 @@ TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
                       Not(HasSubstr("expected speed"))));  // the loops of the reference are no matter of memory
     EXPECT_THAT(run({"inspect", target(), "--device", "cpu,reference", "--set", "runtime.device_layers=[12,0]"}).out,
                 ContainsRegex("expected speed +[0-9.]+ tokens per second at most: memory is read at [0-9.]+ GB/s"));
+    // Outputs of each layer on two.
+    const Outcome rows = run({"inspect", target(), "--device", "cpu,cpu", "--split-mode", "row"});
+    EXPECT_THAT(rows.out,
+                AllOf(ContainsRegex("would run on +each layer divided over cpu \\("),
+                      ContainsRegex("on cpu +[0-9]+ of [0-9]+ KV heads, [0-9]+ of [0-9]+ rows of O and down"),
+                      HasSubstr("of gate and up"), HasSubstr("of the LM head, "), HasSubstr("expected speed")));
     const Outcome pair = run({"inspect", target(), draft()});
     EXPECT_EQ(pair.status, 0);
     EXPECT_THAT(pair.out,

@@ -164,6 +164,8 @@ template_args = { terse = true }
 [runtime]
 device = "cuda:1"
 devices = ["cuda:1", "cpu"]
+split_mode = "layer"
+device_shares = [1, 2]
 device_layers = [3, 4]
 device_mib = [24576, 0]
 threads = 2

@@ -15,6 +15,7 @@
 #include "core/models/layer_split.h"
 #include "core/models/model.h"
 #include "core/models/shapes.h"
+#include "kernels/divided_ops.h"
 #include "kernels/ops.h"
 #include "kernels/split_ops.h"
 #include "tests/models/paced_ops.h"
@@ -78,11 +79,19 @@ inline const Backend& split_backend() {
     return split;
 }
 
+// Two ranks, both the host's, which divide each layer, the second with twice as much as the first (kernels/
+// divided_ops.h): must give the host's bytes.
+inline const Backend& divided_backend() {
+    static const Backend divided = {"divided", 0.6, 1e-3, 2e-3, 0.1, 96};
+    return divided;
+}
+
 // The backend that long tests run on: FORESAY_TEST_BACKEND, else that of the host.
 inline const Backend& fast_backend() {
     const char* wanted = std::getenv("FORESAY_TEST_BACKEND");
     if (wanted != nullptr && wanted == paced_backend().name) return paced_backend();
     if (wanted != nullptr && wanted == split_backend().name) return split_backend();
+    if (wanted != nullptr && wanted == divided_backend().name) return divided_backend();
     for (const Backend& backend : backends()) {
         if (backend.name == (wanted != nullptr ? wanted : "cpu")) return backend;
     }
@@ -120,6 +129,12 @@ inline kernels::Ops& Backend::ops() const {
         static const std::unique_ptr<kernels::Ops> split = std::make_unique<kernels::SplitOps>(std::vector{host, host});
         return *split;
     }
+    if (name == "divided") {
+        const std::shared_ptr<kernels::Ops> host(std::shared_ptr<kernels::Ops>(), &backends()[1].ops());
+        static const std::unique_ptr<kernels::Ops> divided = std::make_unique<kernels::DividedOps>(
+            std::vector{host, host}, kernels::DividedOptions{.names = {}, .shares = {1, 2}});
+        return *divided;
+    }
     // FORESAY_TEST_THREADS=1 is kinder to a machine that runs other tests at the same time.
     const char* threads = std::getenv("FORESAY_TEST_THREADS");
     static const std::unique_ptr<kernels::Ops> cpu =
@@ -143,6 +158,9 @@ inline std::shared_ptr<const core::Model> bundled(const Backend& backend, const 
     if (backend.name == "split") {
         const std::int32_t layers = source->config().shape.layers;
         source->place_layers(core::devices_of({layers / 2, layers - layers / 2}));
+    }
+    if (backend.name == "divided") {
+        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers), -2));
     }
     loaded.emplace_back(key, core::Model::load(std::move(source), backend.ops()));
     return loaded.back().second;

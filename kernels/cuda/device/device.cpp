@@ -54,6 +54,13 @@ int current_device() {
     return device;
 }
 
+bool enable_peer_access(int other) {
+    if (!cuda_peer_access(current_device(), other)) return false;
+    const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
+    if (status != cudaSuccess) cudaGetLastError();  // else the next launch would report it
+    return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
+}
+
 std::recursive_mutex& device_mutex(int device) {
     // Never destroyed, because buffers that outlive main() still lock their device. A deque, because references to its
     // elements stay valid as it grows.

@@ -113,11 +113,18 @@ public:
     Event& operator=(const Event&) = delete;
     void record(const Stream& stream) { cuda_check(cudaEventRecord(handle_, stream), "cannot record an event"); }
     void wait() const { cuda_check(cudaEventSynchronize(handle_), "the device failed"); }
+    // What is enqueued on the stream from now on, which may be another device's, waits for the event.
+    void await_on(const Stream& stream) const {
+        cuda_check(cudaStreamWaitEvent(stream, handle_, 0), "cannot wait for an event");
+    }
 
 private:
     cudaEvent_t handle_ = nullptr;
     int device_ = 0;
 };
+
+// Lets kernels and copies of the current device use the memory of device `other`. False: the two cannot.
+bool enable_peer_access(int other);
 
 // Bytes in the current device's memory; throws Error with the sizes when there are too few.
 void* device_allocate(std::size_t bytes);

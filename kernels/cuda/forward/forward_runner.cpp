@@ -327,12 +327,13 @@ void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
 // attention_out and mlp_out.
 void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     const auto& op = prepared<PreparedOut>(call);
+    check(!op.has_sums || op.finishes_rows(), "sums that are there need the whole row");
     OutLinear::Io io;
     io.input = input.data();
     io.x = w_.x.data();
     // A post norm needs the whole row, so the sums go to `raw` and a kernel of its own norms and adds them.
     if (op.finishes_rows()) io.raw = w_.raw.data();
-    op.linear.launch(w_.linear_call(w_.rows()), io);
+    if (!op.has_sums) op.linear.launch(w_.linear_call(w_.rows()), io);
     if (!op.finishes_rows()) return;
     AddRowsCall add;
     add.rows = w_.rows();

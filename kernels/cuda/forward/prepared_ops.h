@@ -34,9 +34,10 @@ struct PreparedAttentionIn : CudaPreparedOp {
     bool whole_norms;
     QueryTemperature temperature;
     std::shared_ptr<const Rope> rope;  // null: none
-    explicit PreparedAttentionIn(const AttentionInSpec& spec)
+    // `whole`, here and below, as in linear.h.
+    explicit PreparedAttentionIn(const AttentionInSpec& spec, WholeStack whole = {})
         : shape(spec.shape),
-          linear(spec),
+          linear(spec, whole),
           norm(row_norm(spec.norm)),
           q_norm(spec.q_norm),
           k_norm(spec.k_norm),
@@ -67,14 +68,16 @@ struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
     DeviceNorm inner_norm, post_norm;
     float scale, stream_scale = 1.0f;
     bool add_branch = false;
+    bool has_sums = false;  // they are in `raw` already (LayerShare::prepare_finish)
     explicit PreparedOut(const AttentionOutSpec& spec) : linear(spec), post_norm(spec.post_norm), scale(spec.scale) {}
-    explicit PreparedOut(const MlpOutSpec& spec)
-        : linear(spec),
+    explicit PreparedOut(const MlpOutSpec& spec, WholeStack whole = {})
+        : linear(spec.down.empty() ? OutLinear() : OutLinear(spec, whole)),
           inner_norm(spec.inner_norm),
           post_norm(spec.post_norm),
           scale(spec.scale),
           stream_scale(spec.stream_scale),
-          add_branch(spec.add_branch) {}
+          add_branch(spec.add_branch),
+          has_sums(spec.down.empty()) {}
 
     // Whether the sums need more than a factor before they join the residual stream: a kernel of their own.
     bool finishes_rows() const {
@@ -84,7 +87,8 @@ struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
 struct PreparedMlpIn : CudaPreparedOp {
     MlpInLinear linear;
     DeviceNorm norm;  // as in PreparedAttentionIn
-    explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec), norm(row_norm(spec.norm)) {}
+    explicit PreparedMlpIn(const MlpInSpec& spec, WholeStack whole = {})
+        : linear(spec, whole), norm(row_norm(spec.norm)) {}
 };
 struct PreparedMoe : CudaPreparedOp {
     Mixture mixture;

@@ -22,6 +22,7 @@
 #include "kernels/cuda/memory/kv_pool.h"
 #include "kernels/cuda/rowwise/rope_cache.h"
 #include "kernels/cuda/sampling/token_slots.h"
+#include "kernels/layer_share.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
@@ -50,6 +51,22 @@ struct CudaWorkspace : Workspace {
     // The attention of the batch, without what differs between layers (kv, scale, window, soft_cap).
     AttendCall attend_call(const ModelShape& of, const KvLayout& kv) const;
     LinearCall linear_call(std::int32_t of_rows);
+    // What several backends hand on (kernels/layer_share.h).
+    float* values(Values of) {
+        switch (of) {
+            case Values::residual:
+                return x.data();
+            case Values::attended:
+                return attended.data();
+            case Values::inner:
+                return ff.data();
+            case Values::sums:
+                return raw.data();
+            case Values::expert_outputs:
+                break;
+        }
+        return experts.view().out;
+    }
     // Whether k_cell and v_cell are places in the pages of a float16 cache of this layout.
     bool has_cells_of(const KvLayout& layout) const {
         const KvLayout cells(shape, 1);

@@ -195,6 +195,62 @@ const PrefillGemm* PrefillGemm::find(GemmType kind, std::int64_t outs, std::int6
     return known.emplace(key, std::move(chosen)).first->second.get();
 }
 
+// Which rows of weights are multiplied together decides nothing about a sum, if the algorithm is the same. That is
+// tried as well.
+const PrefillGemm* PrefillGemm::find_part(GemmType kind, std::int64_t whole, std::int64_t outs, std::int64_t inputs) {
+    using Key = std::tuple<int, GemmType, std::int64_t, std::int64_t, std::int64_t>;
+    static std::mutex mutex;
+    static std::map<Key, std::unique_ptr<const PrefillGemm>> known;
+    const PrefillGemm* const all = find(kind, whole, inputs);
+    if (all == nullptr || whole == outs) return all;
+    int device = 0;
+    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+    const std::lock_guard lock(mutex);
+    const Key key{device, kind, whole, outs, inputs};
+    if (const auto place = known.find(key); place != known.end()) return place->second.get();
+    const State& s = *all->state_;
+    const auto state = std::make_shared<State>(s.library, s.handle, kind, outs, inputs);
+    state->algo = s.algo;
+    state->waves = s.waves * static_cast<float>(outs) / static_cast<float>(whole);
+    auto part = std::make_unique<PrefillGemm>();
+    part->state_ = state;
+    if (!part->keeps_law() || !part->agrees_with(*all)) part.reset();
+    return known.emplace(key, std::move(part)).first->second.get();
+}
+
+bool PrefillGemm::agrees_with(const PrefillGemm& whole) const {
+    const State &s = *state_, &w = *whole.state_;
+    const Stream stream;
+    constexpr std::int32_t kRows = 256;
+    const bool half = s.kind == GemmType::half;
+    const auto numbers = [&](std::int64_t count, std::uint64_t seed) {
+        return half ? uneven<__half>(count, seed, stream) : uneven<float>(count, seed, stream);
+    };
+    const auto weights = numbers(w.outs * s.inputs, 3), x = numbers(kRows * s.inputs, 4);
+    const DeviceBuffer<float> all(static_cast<std::size_t>(kRows * w.outs));
+    const DeviceBuffer<float> expected(static_cast<std::size_t>(kRows * s.outs)), found(expected.size());
+    const DeviceBuffer<std::uint32_t> differences(1);
+    cuda_check(cudaMemsetAsync(differences.data(), 0, sizeof(std::uint32_t), stream), "cannot clear memory");
+    cuda_check(cudaMemsetAsync(found.data(), 0xff, found.bytes(), stream), "cannot fill memory");
+    if (!whole.try_run(stream, weights.data(), x.data(), kRows, 0.5f, all.data(), w.outs) ||
+        !try_run(stream, weights.data(), x.data(), kRows, 0.5f, found.data(), s.outs)) {
+        return false;
+    }
+    const auto bytes = [](std::int64_t values) { return static_cast<std::size_t>(values) * sizeof(float); };
+    cuda_check(cudaMemcpy2DAsync(expected.data(), bytes(s.outs), all.data(), bytes(w.outs), bytes(s.outs), kRows,
+                                 cudaMemcpyDeviceToDevice, stream),
+               "cannot copy sums");
+    count_differences<<<1024, 256, 0, stream>>>(reinterpret_cast<const std::uint32_t*>(expected.data()),
+                                                reinterpret_cast<const std::uint32_t*>(found.data()), kRows * s.outs,
+                                                differences.data());
+    launched("count_differences");
+    std::uint32_t count = 0;
+    cuda_check(cudaMemcpyAsync(&count, differences.data(), sizeof(count), cudaMemcpyDeviceToHost, stream),
+               "cannot read back");
+    stream.wait();
+    return count == 0;
+}
+
 // C and D are the same matrix and beta is 0, so `sums` is written and never read. The lock is short: it covers setting
 // the widths and enqueuing, not the products.
 bool PrefillGemm::try_run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale,

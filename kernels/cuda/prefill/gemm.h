@@ -32,6 +32,9 @@ class PrefillGemm {
 public:
     // The product of a shape on the current device; null: none keeps the law, or there is no library.
     static const PrefillGemm* find(GemmType kind, std::int64_t outs, std::int64_t inputs);
+    // The product of the first `outs` of `whole` outputs, with the algorithm and the bits of the product of all; null
+    // where there is none, also for all.
+    static const PrefillGemm* find_part(GemmType kind, std::int64_t whole, std::int64_t outs, std::int64_t inputs);
     // What the library proposes for `rows` rows, best first.
     static std::vector<PrefillGemm> candidates(GemmType kind, std::int64_t outs, std::int64_t inputs,
                                                std::int32_t rows = kGemmRows);
@@ -47,6 +50,9 @@ public:
     std::string describe() const;
 
 private:
+    // Whether its sums have the bits of the first of those of `whole`.
+    bool agrees_with(const PrefillGemm& whole) const;
+
     struct State;
     std::shared_ptr<const State> state_;
 };

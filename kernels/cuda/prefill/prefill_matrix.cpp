@@ -89,7 +89,7 @@ std::int64_t PrefillWorkspace::bytes(const ModelShape& shape, std::int32_t max_r
     return sizes.inputs_bytes + sizes.weights_bytes + 4 * (sizes.sums + sizes.rows);
 }
 
-PrefillMatrix::PrefillMatrix(const Panels& panels)
+PrefillMatrix::PrefillMatrix(const Panels& panels, WholeStack whole)
     : usable_(cublaslt() != nullptr), inputs_(panels.inputs()), padded_(rounded_up(panels.inputs(), 64)) {
     if (!usable_) return;
     const std::span<const Panels::Part> parts = panels.parts();
@@ -108,7 +108,9 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
         for (; end < parts.size() && kind_of(parts[end].quant_type) == kind_of(parts[begin].quant_type); ++end) {
             rows_ += static_cast<std::int64_t>(parts[end].panels) * kPanelRows;
         }
-        cut(panels, begin, end, first_row);
+        // Parts of two kinds of numbers are stacks of their own. Which rows of the whole each is made of is not known
+        // here; their slabs are then those of a matrix of their own.
+        cut(panels, begin, end, first_row, begin == 0 && end == parts.size() ? whole : WholeStack{});
         begin = end;
     }
     usable_ = std::ranges::all_of(slabs_, [](const Slab& slab) { return slab.product != nullptr; });
@@ -117,14 +119,19 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
 // Cuts the parts [begin, end), whose first packed row is `first_row`, into slabs of even size, as few as kSlabBytes
 // allows. A slab may have pieces of several parts. Slabs follow from the shape alone: their products are chosen by the
 // number of their rows, and another product may have other bits.
-void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
+void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row,
+                        WholeStack whole) {
     const GemmType kind = kind_of(panels.parts()[begin].quant_type);
-    const std::int64_t rows = rows_ - first_row;
+    const std::int64_t own = rows_ - first_row;
+    const std::int64_t rows = whole.rows > 0 ? rounded_up(whole.rows, kPanelRows) : own;
     const std::int64_t most = std::max(kSlabRows, kSlabBytes / (padded_ * number_bytes(kind)) / kSlabRows * kSlabRows);
     const std::int64_t count = (rows + most - 1) / most;
     const std::int64_t each = count == 1 ? rows : rounded_up((rows + count - 1) / count, kSlabRows);
-    for (std::int64_t at = 0; at < rows; at += each) {
-        Slab slab{nullptr, kind, first_row + at, std::min(each, rows - at), {}};
+    for (std::int64_t at = 0, next = 0; at < own; at = next) {
+        // The slab of the whole stack that the row is in, and where that ends here.
+        const std::int64_t place = (whole.first + at) / each * each;
+        next = std::min(place + each - whole.first, own);
+        Slab slab{nullptr, kind, first_row + at, next - at, {}};
         std::int64_t part_row = 0;  // within these parts
         for (std::size_t p = begin; p < end; ++p) {
             const std::int64_t part_rows = static_cast<std::int64_t>(panels.parts()[p].panels) * kPanelRows;
@@ -135,7 +142,14 @@ void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end
             }
             part_row += part_rows;
         }
-        slab.product = PrefillGemm::find(kind, slab.rows, padded_);
+        const std::int64_t of = std::min(each, rows - place);
+        slab.product = PrefillGemm::find_part(kind, std::max(of, slab.rows), slab.rows, padded_);
+        if (slab.product == nullptr && whole.rows > 0 && PrefillGemm::find(kind, of, padded_) != nullptr) {
+            throw Error("cuBLASLt multiplies " + std::to_string(slab.rows) + " of " + std::to_string(of) + " x " +
+                        std::to_string(padded_) +
+                        " weights in another order than all of them; use runtime.split_mode = \"layer\", or set "
+                        "FORESAY_NO_CUBLASLT=1");
+        }
         slabs_.push_back(std::move(slab));
     }
 }

@@ -32,10 +32,18 @@ struct LinearCall;
 
 inline constexpr std::int64_t kSlabBytes = std::int64_t{256} << 20;  // of plain weights, at most
 
+// The stack of which a backend has a part (kernels/layer_share.h): its packed rows, and which of them is the first of
+// the part. None: the stack is whole.
+struct WholeStack {
+    std::int64_t rows = 0, first = 0;
+};
+
 class PrefillMatrix {
 public:
     PrefillMatrix() = default;
-    explicit PrefillMatrix(const Panels& panels);
+    // A part has the slabs and the products of the whole stack, so that its sums have the same bits. Throws Error where
+    // a part of such a product has others.
+    explicit PrefillMatrix(const Panels& panels, WholeStack whole = {});
 
     // Whether run() can do a call: prefill rows, memory for them, and products that keep law 1.
     bool takes(const LinearCall& call) const;
@@ -58,7 +66,7 @@ private:
         std::int64_t first_row, rows;  // packed, with what pads the parts
         std::vector<Piece> pieces;
     };
-    void cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row);
+    void cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row, WholeStack whole);
     bool leaves_halves_for(const PrefillMatrix* reader) const;
 
     bool usable_ = false;

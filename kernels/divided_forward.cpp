@@ -1,0 +1,343 @@
+// A forward of divided layers: the ranks' ops, and the hand-overs between them.
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "kernels/divided_ops.h"
+#include "kernels/divided_space.h"
+#include "kernels/op_checks.h"
+
+namespace foresay::kernels {
+
+using std::int32_t;
+using std::int64_t;
+
+// ------------------------------------------------------------------------------------------------------- hand-overs
+
+void DividedOps::await(std::size_t r) const {
+    const auto idle = [&](std::size_t of) { return on(of, [&](Ops&) { return share(of).idle(); }); };
+    if (idle(r)) return;
+    // What is waited for may be all layers of a long prompt.
+    constexpr std::size_t kRows = 64;
+    const auto limit = options_.limit * (1 + std::max(rows_, rows_before_) / kRows);
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!idle(r)) {
+        std::this_thread::yield();
+        if (std::chrono::steady_clock::now() < end) continue;
+        // Ranks wait for each other: each that has not run yet may be the cause.
+        std::string names;
+        std::size_t late = 0;
+        for (std::size_t of = 0; of < ranks_.size(); ++of) {
+            if (of != r && idle(of)) continue;
+            names += (names.empty() ? "" : ", ") + options_.names[of];
+            ++late;
+        }
+        throw Error(names + (late == 1 ? " has" : " have") + " not answered for " + std::to_string(limit.count()) +
+                    " ms, so the answer ends here");
+    }
+}
+
+void DividedOps::hand_over(Space& a, const Handover& what) {
+    const auto each = [&](const std::vector<std::unique_ptr<Workspace>>& of, const auto& call) {
+        for (std::size_t r = 0; r < of.size(); ++r) {
+            if (of[r]) call(r, *of[r]);
+        }
+    };
+    const auto has = [&](std::size_t r) { return what.parts[r].count > 0; };
+    // All begin before any is waited for.
+    each(what.from, [&](std::size_t r, Workspace& from) {
+        if (has(r)) on(r, [&](Ops&) { share(r).start(from); });
+    });
+    bool direct = !options_.through_host;
+    each(what.to, [&](std::size_t t, Workspace& to) {
+        each(what.from, [&](std::size_t r, Workspace& from) {
+            if (!direct || !has(r)) return;
+            direct = on(t, [&](Ops&) {
+                return share(t).copy_values({to, what.read, what.width, what.parts[r].first}, share(r),
+                                            {from, what.made, what.parts[r].count, 0}, what.parts[r].count);
+            });
+        });
+    });
+    if (direct) return;
+    const std::span<float> whole = a.whole(what.width);
+    each(what.from, [&](std::size_t r, Workspace& from) {
+        if (!has(r)) return;
+        const auto first = static_cast<std::size_t>(what.parts[r].first);
+        const auto count = static_cast<std::size_t>(what.parts[r].count);
+        const std::span<float> part = a.part(what.parts[r].count);
+        await(r);
+        on(r, [&](Ops&) { share(r).read_values(from, what.made, what.parts[r].count, part); });
+        for (std::size_t t = 0; t < a.count(); ++t) {
+            std::ranges::copy(
+                part.subspan(t * count, count),
+                whole.begin() + static_cast<std::ptrdiff_t>(t * static_cast<std::size_t>(what.width) + first));
+        }
+    });
+    each(what.to, [&](std::size_t t, Workspace& to) {
+        await(t);
+        on(t, [&](Ops&) { share(t).write_values(to, what.read, what.width, whole); });
+    });
+}
+
+void DividedOps::spread(Space& a, std::uint32_t ranks) {
+    const std::uint32_t stale = ranks & a.ranks & ~a.fresh;
+    if (stale == 0) return;
+    const auto source = only(a.fresh);
+    const int64_t width = a.shape.d_model;
+    on(source, [&](Ops&) { share(source).start(*a.in[source]); });
+    std::span<float> rows;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if ((stale >> r & 1u) == 0) continue;
+        const bool direct = !options_.through_host && on(r, [&](Ops&) {
+            return share(r).copy_values({*a.in[r], Values::residual, width, 0}, share(source),
+                                        {*a.in[source], Values::residual, width, 0}, width);
+        });
+        if (direct) continue;
+        if (rows.empty()) {
+            rows = a.whole(width);
+            await(source);
+            on(source, [&](Ops& rank) { rank.read_rows(*a.in[source], rows); });
+        }
+        await(r);
+        on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], rows); });
+    }
+    a.fresh |= stale;
+}
+
+// To each `out` its part of the residual stream, from the rank's own `in`.
+void DividedOps::give_slices(Space& a, const Op& op) {
+    if (a.slices) return;
+    spread(a, a.ranks);
+    const int64_t width = a.shape.d_model;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!op.ops[r]) continue;
+        const Part part = op.parts[r];
+        const auto count = static_cast<std::size_t>(part.count);
+        const bool direct = !options_.through_host && on(r, [&](Ops&) {
+            return share(r).copy_values({*a.out[r], Values::residual, part.count, 0}, share(r),
+                                        {*a.in[r], Values::residual, width, part.first}, part.count);
+        });
+        if (direct) continue;
+        on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+        await(r);
+        const std::span<float> rows = a.whole(width), own = a.part(part.count);
+        on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], rows); });
+        for (std::size_t t = 0; t < a.count(); ++t) {
+            std::ranges::copy(
+                rows.subspan(t * static_cast<std::size_t>(width) + static_cast<std::size_t>(part.first), count),
+                own.begin() + static_cast<std::ptrdiff_t>(t * count));
+        }
+        on(r, [&](Ops& rank) { rank.write_rows(*a.out[r], own); });
+    }
+    a.slices = true;
+}
+
+// --------------------------------------------------------------------------------------------------------- forward
+
+void DividedOps::run_alone(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a) {
+    if (of != &Ops::embed) spread(a, 1u << op.rank);
+    on(op.rank, [&](Ops& rank) { (rank.*of)(*op.ops[op.rank], *a.in[op.rank]); });
+}
+
+void DividedOps::run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a) {
+    if (op.alone) return run_alone(of, op, a);
+    spread(a, a.ranks);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (op.ops[r]) on(r, [&](Ops& rank) { (rank.*of)(*op.ops[r], *a.in[r]); });
+    }
+}
+
+// Tokens in slots are the host's here, and ranks embed ids.
+void DividedOps::begin(Workspace& workspace, const Batch& batch) {
+    check_batch(workspace, batch);
+    Space& a = self(workspace);
+    rows_before_ = std::exchange(rows_, batch.rows.size());
+    a.rows.assign(batch.rows.begin(), batch.rows.end());
+    Workspace& slots = batch.token_source != nullptr ? *batch.token_source : workspace;
+    for (Row& row : a.rows) {
+        if (row.token.is_slot()) row.token = TokenRef::id(sampled(slots, row.token.slot_index()).token);
+    }
+    a.batch = batch;
+    a.batch.rows = a.rows;
+    a.batch.token_source = nullptr;
+    a.fresh = 0;
+    a.slices = false;
+    a.head = nullptr;
+    std::ranges::fill(a.known, 0);
+    for (const auto* of : {&a.in, &a.out}) {
+        a.batch.logit_rows = of == &a.in ? batch.logit_rows : std::span<const int32_t>();
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            if (!(*of)[r]) continue;
+            await(r);
+            on(r, [&](Ops& rank) { rank.begin(*(*of)[r], a.batch); });
+        }
+    }
+}
+
+void DividedOps::embed(const PreparedOp& op, Workspace& workspace) {
+    Space& a = self(workspace);
+    run_alone(&Ops::embed, self(op), a);
+    a.fresh = 1u << self(op).rank;
+}
+
+void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, int32_t layer) {
+    Space& a = self(workspace);
+    auto& all = static_cast<Kv&>(kv);
+    spread(a, self(op).alone ? 1u << self(op).rank : a.ranks);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!self(op).ops[r]) continue;
+        const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
+        on(r, [&](Ops& rank) { rank.attention_in(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
+    }
+}
+
+void DividedOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) {
+    Space& a = self(workspace);
+    const auto& all = static_cast<const Kv&>(kv);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!self(op).ops[r]) continue;
+        const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
+        on(r, [&](Ops& rank) { rank.attend(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
+    }
+}
+
+// attention_out and mlp_out.
+void DividedOps::project(const Op& op, Space& a, Values values) {
+    const int64_t inputs = op.inputs.back().first + op.inputs.back().count, width = a.shape.d_model;
+    hand_over(a, {a.in, values, op.inputs, inputs, a.out, Values::inner});
+    if (op.finish.empty()) give_slices(a, op);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!op.ops[r]) continue;
+        on(r, [&](Ops& rank) {
+            if (!op.finish.empty()) share(r).clear_rows(*a.out[r]);
+            rank.mlp_out(*op.ops[r], *a.out[r]);
+        });
+    }
+    if (!op.finish.empty()) spread(a, a.ranks);
+    hand_over(a, {a.out, Values::residual, op.parts, width, a.in, op.finish.empty() ? Values::residual : Values::sums});
+    for (std::size_t r = 0; r < op.finish.size(); ++r) {
+        on(r, [&](Ops& rank) { rank.mlp_out(*op.finish[r], *a.in[r]); });
+    }
+    a.fresh = a.ranks;
+    a.slices = op.finish.empty();
+}
+
+void DividedOps::attention_out(const PreparedOp& op, Workspace& workspace) {
+    Space& a = self(workspace);
+    if (self(op).alone) return run_alone(&Ops::attention_out, self(op), a);
+    project(self(op), a, Values::attended);
+}
+
+void DividedOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
+    run_all(&Ops::mlp_in, self(op), self(workspace));
+}
+
+void DividedOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
+    Space& a = self(workspace);
+    if (self(op).alone) return run_alone(&Ops::mlp_out, self(op), a);
+    project(self(op), a, Values::inner);
+}
+
+// Each rank computes the outputs of its own experts. The others' are zeros there, so adding is putting together.
+void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
+    Space& a = self(workspace);
+    const Op& op = self(prepared);
+    run_all(&Ops::moe, op, a);
+    if (op.alone) return;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+    const int64_t width = a.shape.d_model, values = a.shape.experts_used * width;
+    const std::span<float> whole = a.whole(values), part = a.part(values);
+    std::ranges::fill(whole, 0.0f);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (op.parts[r].count == 0) continue;
+        await(r);
+        on(r, [&](Ops&) { share(r).read_values(*a.in[r], Values::expert_outputs, width, part); });
+        for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += part[i];
+    }
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        await(r);
+        on(r, [&](Ops& rank) {
+            share(r).write_values(*a.in[r], Values::expert_outputs, width, whole);
+            rank.moe(*op.finish[r], *a.in[r]);
+        });
+    }
+    if (!op.keeps_branch) a.slices = false;
+}
+
+void DividedOps::per_layer_embed(const PreparedOp& op, Workspace& workspace) {
+    run_alone(&Ops::per_layer_embed, self(op), self(workspace));
+}
+
+void DividedOps::per_layer(const PreparedOp& op, Workspace& workspace) {
+    Space& a = self(workspace);
+    run_alone(&Ops::per_layer, self(op), a);
+    a.fresh = 1u << self(op).rank;
+    a.slices = false;
+}
+
+void DividedOps::lm_head(const PreparedOp& op, Workspace& workspace) {
+    Space& a = self(workspace);
+    run_all(&Ops::lm_head, self(op), a);
+    a.head = &self(op);
+}
+
+// --------------------------------------------------------------------------------------------------------- results
+
+std::span<float> DividedOps::logits(Workspace& workspace, int32_t i) {
+    Space& a = self(workspace);
+    check(a.head != nullptr, "logits of a forward without an LM head");
+    const auto vocab = static_cast<std::size_t>(a.shape.vocab), row = static_cast<std::size_t>(i);
+    const std::span<float> all = std::span(a.logits).subspan(row * vocab, vocab);
+    if (a.known[row] != 0) return all;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!a.head->ops[r]) continue;
+        await(r);
+        const auto count = static_cast<std::size_t>(a.head->parts[r].count);
+        on(r, [&](Ops& rank) {
+            std::ranges::copy(rank.logits(*a.in[r], i).first(count), all.begin() + a.head->parts[r].first);
+        });
+    }
+    a.known[row] = 1;
+    return all;
+}
+
+void DividedOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
+    Space& a = self(workspace);
+    a.kept.reserve(plans);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        a.slots[static_cast<std::size_t>(slots[i])] =
+            a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling, slots[i]);
+    }
+}
+
+SampledToken DividedOps::sampled(Workspace& workspace, int32_t slot) {
+    return self(workspace).slots[static_cast<std::size_t>(slot)];
+}
+
+Candidates DividedOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).kept.at(slot); }
+
+std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
+    Space& a = self(workspace);
+    const std::size_t r = only(a.fresh);
+    on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+    await(r);
+    return on(r, [&](Ops& rank) { return rank.residual(*a.in[r], t); });
+}
+
+void DividedOps::read_rows(Workspace& workspace, std::span<float> to) {
+    Space& a = self(workspace);
+    const std::size_t r = only(a.fresh);
+    on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+    await(r);
+    on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], to); });
+}
+
+void DividedOps::write_rows(Workspace& workspace, std::span<const float> from) {
+    Space& a = self(workspace);
+    const std::size_t r = only(a.ranks);
+    on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], from); });
+    a.fresh = 1u << r;
+    a.slices = false;
+}
+
+}  // namespace foresay::kernels

@@ -1,0 +1,410 @@
+// Which rank has what: ops, pages and workspaces of each. divided_forward.cpp runs them.
+#include "kernels/divided_ops.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "kernels/divided_space.h"
+#include "kernels/op_checks.h"
+
+namespace foresay::kernels {
+
+using std::int32_t;
+using std::int64_t;
+
+namespace {
+
+// Of one rank alone.
+std::vector<Part> all_on(std::size_t rank, std::size_t ranks, int32_t count) {
+    std::vector<Part> parts(ranks);
+    parts[rank] = {0, count};
+    return parts;
+}
+
+std::vector<Part> values_of_heads(const ModelShape& shape, const std::vector<Part>& kv_heads) {
+    std::vector<Part> values;
+    for (const Part kv : kv_heads) values.push_back(head_values(shape, query_heads(shape, kv)));
+    return values;
+}
+
+std::uint32_t all_ranks(std::size_t count) { return (1u << count) - 1; }
+
+}  // namespace
+
+DividedOps::DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions options)
+    : ranks_(std::move(ranks)), options_(std::move(options)) {
+    check(ranks_.size() >= 2 && ranks_.size() <= kMostRanks, "a list of two to eight backends");
+    if (options_.names.empty()) {
+        for (const auto& rank : ranks_) options_.names.push_back(rank->describe().name);
+    }
+    check(options_.names.size() == ranks_.size(), "a name for each backend");
+    if (options_.shares.empty()) options_.shares.assign(ranks_.size(), 1);
+    set_shares(std::move(options_.shares));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        shares_.push_back(dynamic_cast<LayerShare*>(ranks_[r].get()));
+        if (shares_.back() == nullptr) {
+            throw Error(options_.names[r] + " cannot share layers with other devices; use split_mode \"layer\"");
+        }
+    }
+}
+
+void DividedOps::set_shares(std::vector<int32_t> shares) {
+    check(shares.size() == ranks_.size(), "a share for each backend");
+    options_.shares = std::move(shares);
+}
+
+bool DividedOps::shares_experts() const {
+    return std::ranges::all_of(shares_, [](const LayerShare* rank) { return rank->shares_experts(); });
+}
+
+std::size_t DividedOps::only(std::uint32_t devices) const {
+    const auto r = static_cast<std::size_t>(std::countr_zero(devices));
+    check(devices != 0 && r < ranks_.size(), "a model is on a device of the list");
+    return r;
+}
+
+// ------------------------------------------------------------------------------------------------------ properties
+
+BackendInfo DividedOps::describe() const {
+    BackendInfo all{"", "", 1};
+    for (const auto& rank : ranks_) {
+        const BackendInfo info = rank->describe();
+        all.name += (all.name.empty() ? "" : "|") + info.name;
+        all.detail += (all.detail.empty() ? "" : " | ") + info.detail;
+        all.threads = std::max(all.threads, info.threads);
+    }
+    return all;
+}
+
+int64_t DividedOps::free_memory() const {
+    int64_t least = -1;
+    for (const auto& rank : ranks_) {
+        const int64_t own = rank->free_memory();
+        if (own >= 0) least = least < 0 ? own : std::min(least, own);
+    }
+    return least;
+}
+
+int32_t DividedOps::prefill_rows() const {
+    int32_t rows = 1;
+    for (const auto& rank : ranks_) rows = std::max(rows, rank->prefill_rows());
+    return rows;
+}
+
+bool DividedOps::makes_random_weights() const {
+    return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->makes_random_weights(); });
+}
+
+void DividedOps::wait(Workspace& workspace) {
+    Space& a = self(workspace);
+    for (const auto* of : {&a.in, &a.out}) {
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
+        }
+    }
+    for (std::size_t r = 0; r < ranks_.size(); ++r) await(r);
+}
+
+// --------------------------------------------------------------------------------------------------------- loading
+
+template <class Spec>
+std::unique_ptr<PreparedOp> DividedOps::prepare_whole(const Spec& spec, std::size_t r) {
+    auto op = std::make_unique<Op>();
+    op->alone = true;
+    op->rank = r;
+    op->ops.resize(ranks_.size());
+    op->ops[r] = on(r, [&](Ops& rank) { return rank.prepare(spec); });
+    op->weight_bytes = op->ops[r]->weight_bytes;
+    op->macs_per_row = op->ops[r]->macs_per_row;
+    op->expert_bytes = op->ops[r]->expert_bytes;
+    op->experts = op->ops[r]->experts;
+    op->experts_used = op->ops[r]->experts_used;
+    return op;
+}
+
+template <class Spec, class Make>
+std::unique_ptr<PreparedOp> DividedOps::prepare_parts(const Spec& spec, std::vector<Part> parts, const Make& make) {
+    check_op(spec);
+    auto op = std::make_unique<Op>();
+    op->ops.resize(ranks_.size());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (parts[r].count == 0) continue;
+        op->ops[r] = on(r, [&](Ops&) { return make(r, parts[r]); });
+    }
+    op->parts = std::move(parts);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const EmbedSpec& spec) {
+    return prepare_whole(spec, only(spec.devices));
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const AttentionInSpec& spec) {
+    const ModelShape& s = spec.shape;
+    if (!divided(s.devices)) return prepare_whole(spec, only(s.devices));
+    check_divides(spec);
+    const KvLayer kind{s.kv_heads, s.head_dim, s.heads};
+    if (std::ranges::find(heads_, kind) == heads_.end()) heads_.push_back(kind);
+    const Whole all{spec.q.rows + spec.k.rows + spec.v.rows, 0};
+    auto op = prepare_parts(spec, divide(s.kv_heads, 1, shares()),
+                            [&](std::size_t r, Part part) { return share(r).prepare_part(part_of(spec, part), all); });
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const AttendSpec& spec) {
+    const ModelShape& s = spec.shape;
+    if (!divided(s.devices)) return prepare_whole(spec, only(s.devices));
+    return prepare_parts(spec, divide(s.kv_heads, 1, shares()),
+                         [&](std::size_t r, Part part) { return ranks_[r]->prepare(part_of(spec, part)); });
+}
+
+// A part of O or down, which reads all values: as mlp_out on the rank's workspace `out`.
+std::unique_ptr<PreparedOp> DividedOps::prepare_out(const MlpOutSpec& spec, std::vector<Part> inputs) {
+    auto op = std::make_unique<Op>();
+    op->parts = divide(spec.shape.d_model, kRowUnit, shares());
+    op->inputs = std::move(inputs);
+    op->ops.resize(ranks_.size());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (op->parts[r].count == 0) continue;
+        const Part part = op->parts[r];
+        op->ops[r] = on(r, [&](Ops&) {
+            return share(r).prepare_part(part_of(spec, part), {spec.down.rows, part.first});
+        });
+    }
+    if (!finished_apart(spec)) return op;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        op->finish.push_back(on(r, [&](Ops&) { return share(r).prepare_finish(finish_of(spec)); }));
+    }
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const AttentionOutSpec& spec) {
+    const ModelShape& s = spec.shape;
+    if (!divided(s.devices)) return prepare_whole(spec, only(s.devices));
+    check_op(spec);
+    auto op = prepare_out(as_down(spec), values_of_heads(s, divide(s.kv_heads, 1, shares())));
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const MlpInSpec& spec) {
+    if (!divided(spec.shape.devices)) return prepare_whole(spec, only(spec.shape.devices));
+    auto op = prepare_parts(spec, divide(spec.shape.d_ff, kRowUnit, shares()), [&](std::size_t r, Part part) {
+        return share(r).prepare_part(part_of(spec, part), {spec.up.rows, part.first});
+    });
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const MlpOutSpec& spec) {
+    if (!divided(spec.shape.devices)) return prepare_whole(spec, only(spec.shape.devices));
+    check_op(spec);
+    auto op = prepare_out(spec, divide(spec.shape.d_ff, kRowUnit, shares()));
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const MoeSpec& spec) {
+    if (!divided(spec.shape.devices)) return prepare_whole(spec, only(spec.shape.devices));
+    check_op(spec);
+    auto op = std::make_unique<Op>();
+    op->parts = divide(spec.shape.experts, 1, shares());
+    op->keeps_branch = spec.keep_branch;
+    MoeSpec sum = spec;
+    sum.gate = sum.up = sum.down = {};
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        // Every rank chooses experts, also one that has none: all add up what the chosen ones make.
+        op->ops.push_back(on(r, [&](Ops&) { return share(r).prepare_experts(part_of(spec, op->parts[r])); }));
+        op->finish.push_back(on(r, [&](Ops&) { return share(r).prepare_expert_sum(sum); }));
+    }
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const PerLayerEmbedSpec& spec) {
+    return prepare_whole(spec, only(spec.shape.devices));
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const PerLayerSpec& spec) {
+    return prepare_whole(spec, only(spec.shape.devices));
+}
+
+std::unique_ptr<PreparedOp> DividedOps::prepare(const LmHeadSpec& spec) {
+    const ModelShape& s = spec.shape;
+    if (!divided(s.devices)) {
+        auto op = prepare_whole(spec, only(s.devices));
+        static_cast<Op&>(*op).parts = all_on(only(s.devices), ranks_.size(), s.vocab);
+        return op;
+    }
+    auto op = prepare_parts(spec, divide(s.vocab, kRowUnit, shares()),
+                            [&](std::size_t r, Part part) { return ranks_[r]->prepare(part_of(spec, part)); });
+    count_work(spec, *op);
+    return op;
+}
+
+// ---------------------------------------------------------------------------------------------------------- memory
+
+KvShape DividedOps::kv_of(std::size_t r, const KvShape& shape) const {
+    KvShape own;
+    for (const KvLayer& layer : shape.layers) {
+        int32_t heads = layer.device == static_cast<int32_t>(r) ? layer.heads : 0;
+        if (layer.device < 0) heads = divide(layer.heads, 1, shares())[r].count;
+        if (heads > 0) own.layers.push_back({heads, layer.head_dim, 0});
+    }
+    return own;
+}
+
+int64_t DividedOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    int64_t bytes = 0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) bytes += kv_bytes_on(r, shape, pages, format);
+    return bytes;
+}
+
+int64_t DividedOps::kv_bytes_on(std::size_t r, const KvShape& shape, int32_t pages, KvFormat format) const {
+    const KvShape own = kv_of(r, shape);
+    return own.layers.empty() ? 0 : ranks_[r]->kv_bytes(own, pages, format);
+}
+
+std::unique_ptr<KvPages> DividedOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
+    auto kv = std::make_unique<Kv>();
+    kv->shape = shape;
+    kv->format = format;
+    kv->pages = pages;
+    kv->parts.resize(ranks_.size());
+    kv->page_bytes.resize(ranks_.size());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        int32_t next = 0;
+        kv->places.emplace_back();
+        for (const KvLayer& layer : shape.layers) {
+            kv->places[r].push_back(kv_of(r, KvShape({layer})).layers.empty() ? -1 : next++);
+        }
+        const KvShape own = kv_of(r, shape);
+        if (own.layers.empty()) continue;
+        kv->parts[r] = on(r, [&](Ops& rank) { return rank.allocate_kv(own, pages, format); });
+        kv->page_bytes[r] = static_cast<std::size_t>(ranks_[r]->kv_bytes(own, 1, format));
+        kv->bytes += kv->parts[r]->bytes;
+    }
+    return kv;
+}
+
+// Where heads, inner values and logits are made, from all of x. Layers may differ in their heads: then there is room
+// for all, because a rank's part of one kind may be larger than that of the largest.
+ModelShape DividedOps::in_shape(std::size_t r, const ModelShape& shape) const {
+    if (!divided(shape.devices)) return shape;
+    ModelShape own = shape;
+    if (heads_.size() <= 1) {
+        const Part kv = divide(shape.kv_heads, 1, shares())[r];
+        own.kv_heads = std::max(kv.count, 1);
+        own.heads = own.kv_heads * (shape.heads / shape.kv_heads);
+    }
+    own.d_ff = std::min(shape.d_ff, divide(shape.d_ff, kRowUnit, shares())[r].count + kRowUnit);
+    own.vocab = std::max(divide(shape.vocab, kRowUnit, shares())[r].count, 1);
+    if (r != only(shape.devices)) own.per_layer = 0;
+    own.devices = 1;
+    return own;
+}
+
+// Where its part of x is made, from all values of the heads or the inner ones.
+ModelShape DividedOps::out_shape(std::size_t r, const ModelShape& shape) const {
+    ModelShape own = shape;
+    own.d_model = divide(shape.d_model, kRowUnit, shares())[r].count;
+    own.d_ff = std::max(shape.d_ff, shape.heads * shape.head_dim);
+    own.heads = own.kv_heads = own.vocab = 1;
+    own.experts = own.experts_used = own.expert_ff = own.per_layer = 0;
+    own.devices = 1;
+    return own;
+}
+
+int64_t DividedOps::workspace_bytes_on(std::size_t r, const ModelShape& shape, int32_t max_rows,
+                                       int32_t max_logit_rows) const {
+    if (!divided(shape.devices)) {
+        return r == only(shape.devices) ? ranks_[r]->workspace_bytes(shape, max_rows, max_logit_rows) : 0;
+    }
+    const ModelShape out = out_shape(r, shape);
+    return ranks_[r]->workspace_bytes(in_shape(r, shape), max_rows, max_logit_rows) +
+           (out.d_model > 0 ? ranks_[r]->workspace_bytes(out, max_rows, 1) : 0);
+}
+
+int64_t DividedOps::workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const {
+    int64_t bytes = 0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        bytes += workspace_bytes_on(r, shape, max_rows, max_logit_rows);
+    }
+    return bytes;
+}
+
+std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
+                                                          int32_t max_logit_rows) {
+    auto space = std::make_unique<Space>();
+    space->shape = shape;
+    space->max_rows = max_rows;
+    space->max_logit_rows = max_logit_rows;
+    space->ranks = divided(shape.devices) ? all_ranks(ranks_.size()) : shape.devices;
+    space->in.resize(ranks_.size());
+    space->out.resize(ranks_.size());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if ((space->ranks >> r & 1u) == 0) continue;
+        space->in[r] =
+            on(r, [&](Ops& rank) { return rank.allocate_workspace(in_shape(r, shape), max_rows, max_logit_rows); });
+        space->bytes += space->in[r]->bytes;
+        const ModelShape out = out_shape(r, shape);
+        if (!divided(shape.devices) || out.d_model == 0) continue;
+        space->out[r] = on(r, [&](Ops& rank) { return rank.allocate_workspace(out, max_rows, 1); });
+        space->bytes += space->out[r]->bytes;
+    }
+    const int64_t widest = std::max<int64_t>({shape.d_model, int64_t{shape.heads} * shape.head_dim, shape.d_ff,
+                                              int64_t{shape.experts_used} * shape.d_model});
+    for (auto* memory : {&space->whole_memory, &space->part_memory}) {
+        *memory = allocate_host(static_cast<std::size_t>(max_rows * widest) * sizeof(float));
+        space->bytes += static_cast<int64_t>((*memory)->bytes.size());
+    }
+    space->rows.reserve(static_cast<std::size_t>(max_rows));
+    space->logits.resize(static_cast<std::size_t>(max_logit_rows) * static_cast<std::size_t>(shape.vocab));
+    space->known.resize(static_cast<std::size_t>(max_logit_rows));
+    space->slots.resize(kTokenSlots);
+    space->sampling.reserve(shape.vocab);
+    return space;
+}
+
+void DividedOps::copy_page(KvPages& kv, int32_t from, int32_t to) {
+    auto& all = static_cast<Kv&>(kv);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!all.parts[r]) continue;
+        await(r);
+        on(r, [&](Ops& rank) { rank.copy_page(*all.parts[r], from, to); });
+    }
+}
+
+void DividedOps::read_page(KvPages& kv, int32_t page, std::span<std::byte> to) {
+    auto& all = static_cast<Kv&>(kv);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!all.parts[r]) continue;
+        await(r);
+        on(r, [&](Ops& rank) { rank.read_page(*all.parts[r], page, to.first(all.page_bytes[r])); });
+        to = to.subspan(all.page_bytes[r]);
+    }
+    check(to.empty(), "memory of another size than a page");
+}
+
+void DividedOps::write_page(KvPages& kv, int32_t page, std::span<const std::byte> from) {
+    auto& all = static_cast<Kv&>(kv);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        if (!all.parts[r]) continue;
+        await(r);
+        on(r, [&](Ops& rank) { rank.write_page(*all.parts[r], page, from.first(all.page_bytes[r])); });
+        from = from.subspan(all.page_bytes[r]);
+    }
+    check(from.empty(), "memory of another size than a page");
+}
+
+// Memory of a device's driver, where there is a device.
+std::unique_ptr<HostMemory> DividedOps::allocate_host(std::size_t bytes) {
+    for (const auto& rank : ranks_) {
+        if (rank->free_memory() >= 0) return rank->allocate_host(bytes);
+    }
+    return ranks_.front()->allocate_host(bytes);
+}
+
+}  // namespace foresay::kernels

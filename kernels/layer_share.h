@@ -1,0 +1,75 @@
+// kernels/layer_share.h: what a backend can do, besides kernels/ops.h, so that several of them share each layer
+// (kernels/divided_ops.h): its values are read and written between two ops, and ops that need a whole row run in two
+// parts. A backend that does not derive from LayerShare has only whole layers.
+//
+// Layout:   read_values() and write_values() have rows without padding. Values of a row: as many as the op that makes
+//           them, or the one that reads them, has. expert_outputs: [T, K, D], the experts of a row ascending.
+// Life:     values are read after the op that makes them and written before the op that reads them, in one forward.
+// Threads:  as for the ops.
+// Precision: as of the whole op, to the bit.
+// Errors:   the prepare functions throw Error as prepare() does. What fails on a device is thrown where it is noticed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/ops.h"
+#include "kernels/row_division.h"
+
+namespace foresay::kernels {
+
+// residual: x. attended: what attend makes for attention_out. inner: what mlp_in makes for mlp_out. sums: the products
+// of mlp_out, with their bias. expert_outputs: of the experts that a row has chosen, down . act each.
+enum class Values : std::uint8_t { residual, attended, inner, sums, expert_outputs };
+
+// Some values of each row: from `first` of `width`.
+struct ValuesAt {
+    Workspace& workspace;
+    Values values;
+    std::int64_t width, first;
+};
+
+// What some rows are a part of: how many rows that has, and which of them is the first. Of attention_in the rows of q,
+// k and v together, and the first one is not told.
+struct Whole {
+    std::int64_t rows = 0, first = 0;
+};
+
+class LayerShare {
+public:
+    virtual ~LayerShare() = default;
+
+    // prepare() of a part of an op's outputs, which get the bits that they have among all of them.
+    virtual std::unique_ptr<PreparedOp> prepare_part(const AttentionInSpec& spec, Whole whole) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare_part(const MlpInSpec& spec, Whole whole) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare_part(const MlpOutSpec& spec, Whole whole) = 0;
+    // mlp_out(), for whose products `sums` are there already: the spec has no matrix and no bias.
+    virtual std::unique_ptr<PreparedOp> prepare_finish(const MlpOutSpec& spec) = 0;
+    // Whether it can have some experts of a mixture: the next two.
+    virtual bool shares_experts() const { return true; }
+    // moe() in two parts. The first chooses the experts of each row and computes expert_outputs, of those experts whose
+    // matrices are in the spec; the others' are zeros. The second adds them up, and all that follows: without matrices.
+    // The choice stays in the workspace in between.
+    virtual std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec& spec) = 0;
+
+    // Runs what was called so far, without waiting for it.
+    virtual void start(Workspace&) {}
+    // Whether all that was started has run, of any workspace. Where it has not, reading values would wait.
+    virtual bool idle() { return true; }
+
+    // `width` values of each row.
+    virtual void read_values(Workspace& workspace, Values values, std::int64_t width, std::span<float> to) = 0;
+    virtual void write_values(Workspace& workspace, Values values, std::int64_t width, std::span<const float> from) = 0;
+    // x becomes zeros.
+    virtual void clear_rows(Workspace& workspace) = 0;
+    // Copies `count` values of each row from a workspace of `other`, from device to device, after what makes them and
+    // before what reads them, without waiting for either. False: not possible between the two, and nothing was done.
+    virtual bool copy_values(const ValuesAt& /*to*/, LayerShare& /*other*/, const ValuesAt& /*from*/,
+                             std::int64_t /*count*/) {
+        return false;
+    }
+};
+
+}  // namespace foresay::kernels

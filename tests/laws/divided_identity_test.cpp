@@ -1,0 +1,519 @@
+// A model each of whose layers is divided over several backends by outputs: the bits of logits, keys and values are
+// those of one, for every family, number of ranks, share, width, type of weights and of the KV cache. A hand-over with
+// a fault shows, and so does a split of inputs. A rank that fails or hangs is named, and the next forward is whole.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/divided_ops.h"
+#include "kernels/kv_names.h"
+#include "tests/laws/rows.h"
+#include "tests/models/family_models.h"
+#include "tests/models/sharing_ops.h"
+#include "tests/support/error_of.h"
+
+namespace foresay::test {
+namespace {
+
+using kernels::DividedOps;
+using kernels::RowClass;
+using ::testing::HasSubstr;
+
+using Shares = std::vector<std::int32_t>;
+
+constexpr std::size_t kTokens = 80;  // more than a page
+
+std::shared_ptr<kernels::Ops> lent(kernels::Ops& ops) { return {std::shared_ptr<kernels::Ops>(), &ops}; }
+kernels::Ops& host() { return backends()[1].ops(); }
+
+// As many ranks as shares, all of them `ops`.
+std::unique_ptr<DividedOps> ranks_of(kernels::Ops& ops, const Shares& shares, bool through_host = false) {
+    std::vector<std::shared_ptr<kernels::Ops>> ranks(shares.size(), lent(ops));
+    return std::make_unique<DividedOps>(std::move(ranks),
+                                        kernels::DividedOptions{.shares = shares, .through_host = through_host});
+}
+DividedOps& hosts(const Shares& shares) {
+    static std::map<Shares, std::unique_ptr<DividedOps>> all;
+    std::unique_ptr<DividedOps>& ops = all[shares];
+    if (ops == nullptr) ops = ranks_of(host(), shares);
+    return *ops;
+}
+
+// What a model computes of its tokens: the logits of every row, and the keys and values.
+struct Outcome {
+    Rows logits;
+    std::vector<std::byte> pages;
+    bool operator==(const Outcome&) const = default;
+};
+
+core::ContextOptions options(kernels::KvFormat format = kernels::KvFormat::f16) {
+    return {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format};
+}
+
+// The keys and values of a sequence, in the order of layers and heads. A page of the host has that order; divided, it
+// has the layers of the first rank, then those of the second.
+std::vector<std::byte> pages_of(core::Context& context, core::SequenceId sequence) {
+    const auto* const divided = dynamic_cast<const DividedOps*>(&context.ops());
+    kernels::KvPages& kv = context.cache().pages();
+    const auto bytes = static_cast<std::size_t>(context.ops().kv_bytes(kv.shape, 1, kv.format));
+    std::vector<std::byte> all, page(bytes);
+    for (const std::int32_t number : context.cache().view(sequence).pages) {
+        context.ops().read_page(kv, number, page);
+        if (divided == nullptr) {
+            all.insert(all.end(), page.begin(), page.end());
+            continue;
+        }
+        std::vector<std::vector<std::byte>> layers(kv.shape.layers.size());
+        auto at = page.begin();
+        for (std::size_t r = 0; r < divided->size(); ++r) {
+            for (std::size_t i = 0; i < layers.size(); ++i) {
+                const auto own = static_cast<std::ptrdiff_t>(
+                    divided->kv_bytes_on(r, kernels::KvShape({kv.shape.layers[i]}), 1, kv.format));
+                layers[i].insert(layers[i].end(), at, at + own);
+                at += own;
+            }
+        }
+        EXPECT_TRUE(at == page.end());
+        for (const auto& layer : layers) all.insert(all.end(), layer.begin(), layer.end());
+    }
+    return all;
+}
+
+Outcome evaluate(const std::shared_ptr<const core::Model>& model, RowClass row_class,
+                 const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
+    core::Context context(model, options(format));
+    Outcome outcome;
+    feed(context, row_class, random_tokens(kTokens, model->config().shape.vocab, 5), widths, outcome.logits);
+    for (const auto& row : outcome.logits) {
+        for (const float logit : row) EXPECT_TRUE(std::isfinite(logit));
+    }
+    outcome.pages = pages_of(context, 0);
+    return outcome;
+}
+
+std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, kernels::Ops& ops) {
+    if (const auto* const divided = dynamic_cast<DividedOps*>(&ops)) {
+        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers),
+                                                       -static_cast<std::int32_t>(divided->size())));
+    }
+    return core::Model::load(std::move(source), ops);
+}
+std::shared_ptr<const core::Model> random(const core::ModelConfig& config, kernels::QuantType type, kernels::Ops& ops) {
+    return load(core::ModelSource::random(config, type, type), ops);
+}
+std::shared_ptr<const core::Model> family(const std::string& name, kernels::Ops& ops) {
+    return random(config_of(family_json(name)), kernels::QuantType::q8_0, ops);
+}
+std::shared_ptr<const core::Model> target(kernels::Ops& ops) {
+    return load(core::ModelSource::open(bundled_path("target")), ops);
+}
+
+class Families : public testing::TestWithParam<std::string> {};
+
+TEST_P(Families, SharesGiveTheBytesOfOneBackend) {
+    const auto whole = family(GetParam(), host());
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}, Shares{5, 1, 2}, Shares{1, 1, 1, 1}, Shares(8, 1)}) {
+        std::shared_ptr<const core::Model> divided;
+        const std::string problem = error_of([&] { divided = family(GetParam(), hosts(shares)); });
+        if (GetParam().starts_with("olmo")) {
+            EXPECT_THAT(problem, HasSubstr("its heads cannot be divided; use runtime.split_mode = \"layer\""));
+            continue;
+        }
+        ASSERT_EQ(problem, "no error");
+        EXPECT_TRUE(evaluate(divided, RowClass::decode, {7, 1, 30, 2, 5, 1, 1, 64}) == expected) << shares.size();
+        EXPECT_TRUE(evaluate(divided, RowClass::prefill, {64}) == expected) << shares.size();
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(family_names()), [](const auto& info) {
+    std::string name = info.param;
+    std::ranges::replace(name, '-', '_');
+    return name;
+});
+
+TEST(Divided, EveryWidth) {
+    const auto whole = family("qwen3", host()), divided = family("qwen3", hosts({1, 2}));
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    for (std::size_t width = 1; width <= 64; ++width) {
+        EXPECT_TRUE(evaluate(divided, RowClass::decode, {width}) == expected) << width;
+    }
+    const Outcome of_target = evaluate(target(host()), RowClass::decode, {1});
+    for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}}) {
+        const auto pair = target(hosts(shares));
+        for (const std::size_t width : {1, 5, 17, 64}) {
+            EXPECT_TRUE(evaluate(pair, RowClass::decode, {width}) == of_target) << width;
+        }
+    }
+}
+
+TEST(Divided, EveryTypeOfWeights) {
+    using kernels::QuantType;
+    const core::ModelConfig config = small_config(true);
+    for (const QuantType type : {QuantType::f32, QuantType::f16, QuantType::bf16, QuantType::q4_0, QuantType::q8_0,
+                                 QuantType::q4_k, QuantType::q5_k, QuantType::q6_k, QuantType::mxfp4}) {
+        const auto whole = random(config, type, host());
+        const Outcome expected = evaluate(whole, RowClass::decode, {1});
+        for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}}) {
+            const auto divided = random(config, type, hosts(shares));
+            for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+                EXPECT_TRUE(evaluate(divided, row_class, {7, 1, 30, 2, 64}) == expected) << kernels::info(type).name;
+            }
+        }
+    }
+}
+
+TEST(Divided, EveryTypeOfTheCache) {
+    const auto whole = target(host()), divided = target(hosts({1, 2}));
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        EXPECT_TRUE(evaluate(divided, RowClass::decode, {5, 1, 33}, format) ==
+                    evaluate(whole, RowClass::decode, {5, 1, 33}, format))
+            << kernels::name(format);
+    }
+}
+
+TEST(Divided, TruncatedForkedAndRestoredTexts) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, target(host())->config().shape.vocab, 5);
+    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
+        core::Context context(model, options());
+        Outcome outcome;
+        feed(context, RowClass::decode, tokens, {33}, outcome.logits);
+        context.truncate(70);
+        feed(context, RowClass::decode, std::span(tokens).first(9), {4}, outcome.logits);
+        const core::SequenceId fork = context.fork(0);
+        feed(context, RowClass::decode, std::span(tokens).last(9), {9}, outcome.logits, fork);
+        feed(context, RowClass::decode, std::span(tokens).last(8), {1}, outcome.logits);
+        outcome.pages = pages_of(context, 0);
+        const std::vector<std::byte> forked = pages_of(context, fork);
+        outcome.pages.insert(outcome.pages.end(), forked.begin(), forked.end());
+        // The pages of the text in another context, as a server's memory brings them back.
+        core::Context other(model, options());
+        EXPECT_EQ(other.cache().reserve(0, context.length()), core::Reserve::ok);
+        std::vector<std::byte> page(static_cast<std::size_t>(
+            context.ops().kv_bytes(context.cache().pages().shape, 1, context.cache().pages().format)));
+        const std::span<const std::int32_t> from = context.cache().view(0).pages, to = other.cache().view(0).pages;
+        for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+            context.ops().read_page(context.cache().pages(), from[i], page);
+            other.ops().write_page(other.cache().pages(), to[i], page);
+        }
+        other.cache().commit(0, context.length());
+        Rows restored, direct;
+        feed(other, RowClass::decode, std::span(tokens).first(5), {5}, restored);
+        feed(context, RowClass::decode, std::span(tokens).first(5), {5}, direct);
+        EXPECT_EQ(restored, direct);
+        outcome.logits.insert(outcome.logits.end(), restored.begin(), restored.end());
+        return outcome;
+    };
+    EXPECT_TRUE(play(target(hosts({1, 2}))) == play(target(host())));
+}
+
+// A token slot that is filled is a token that a later row embeds, and sampling is that of one backend.
+TEST(Divided, SlotsAreEmbedded) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, target(host())->config().shape.vocab, 5);
+    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
+        core::Context context(model, options());
+        std::vector<float> out;
+        EXPECT_TRUE(context.decode(std::span(tokens).first(9), 1));
+        for (std::int32_t slot = 0; slot < 6; ++slot) {
+            kernels::SamplingPlan plan;
+            plan.vocab = model->config().shape.vocab;
+            context.ops().sample(context.workspace(), std::span(&plan, 1), std::span(&slot, 1));
+            const kernels::TokenRef token = kernels::TokenRef::slot(slot);
+            EXPECT_TRUE(context.decode(std::span(&token, 1), 1));
+            out.insert(out.end(), context.logits(0).begin(), context.logits(0).end());
+            out.push_back(static_cast<float>(context.ops().sampled(context.workspace(), slot).token));
+        }
+        return out;
+    };
+    EXPECT_EQ(play(target(hosts({2, 1}))), play(target(host())));
+}
+
+// A model that one rank has whole, as a draft.
+TEST(Divided, AModelOfOneRank) {
+    const Outcome expected = evaluate(target(host()), RowClass::decode, {1});
+    for (const std::int32_t rank : {0, 1}) {
+        std::shared_ptr<core::ModelSource> source = core::ModelSource::open(bundled_path("target"));
+        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers), rank));
+        const auto model = core::Model::load(std::move(source), hosts({1, 2}));
+        EXPECT_TRUE(evaluate(model, RowClass::decode, {17, 1, 40}) == expected) << rank;
+    }
+}
+
+TEST(Divided, OfThreadsOfTheirOwn) {
+    const auto one = kernels::make_cpu_ops({.threads = 1}), two = kernels::make_cpu_ops({.threads = 2});
+    DividedOps ops({lent(*one), lent(*two)}, {.shares = {2, 3}});
+    EXPECT_TRUE(evaluate(target(ops), RowClass::decode, {9, 1, 30}) == evaluate(target(host()), RowClass::decode, {1}));
+}
+
+TEST(Divided, ABackendThatCannotShareIsRefused) {
+    EXPECT_EQ(error_of([] {
+                  DividedOps({lent(host()), lent(backends()[0].ops())}, {.names = {"cpu", "reference"}});
+              }),
+              "reference cannot share layers with other devices; use split_mode \"layer\"");
+}
+
+#ifdef FORESAY_HAVE_CUDA
+// Two ranks on one device, handing over on the device and through host memory: the bits of the device.
+class DividedOnADevice : public testing::TestWithParam<std::string> {};
+
+TEST_P(DividedOnADevice, cuda_and_cuda) {
+    FORESAY_SKIP_WITHOUT_DEVICE(std::string("cuda"));
+    kernels::Ops& cuda = backends()[2].ops();
+    const auto load_on = [&](kernels::Ops& ops) {
+        return GetParam() == "target" ? target(ops) : family(GetParam(), ops);
+    };
+    const auto whole = load_on(cuda);
+    for (const bool through_host : {false, true}) {
+        for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}}) {
+            const auto ops = ranks_of(cuda, shares, through_host);
+            const auto divided = load_on(*ops);
+            const auto says = [&](const char* what) {
+                return std::string(what) + (through_host ? " through the host, 1:" : ", 1:") +
+                       std::to_string(shares.back());
+            };
+            const Rows expected = evaluate(whole, RowClass::decode, {1}).logits;
+            for (const std::vector<std::size_t>& widths :
+                 {std::vector<std::size_t>{7, 1, 30, 2, 5, 1, 1, 64}, std::vector<std::size_t>{64}}) {
+                EXPECT_EQ(evaluate(divided, RowClass::decode, widths).logits, expected) << says("decode rows");
+            }
+            EXPECT_EQ(evaluate(divided, RowClass::prefill, {64}).logits,
+                      evaluate(whole, RowClass::prefill, {64}).logits)
+                << says("prefill rows");
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DividedOnADevice,
+                         testing::Values("target", "gemma3", "qwen3", "starcoder2", "cohere2", "phi3"));
+
+TEST(DividedOnADeviceToo, cuda_and_every_cache) {
+    FORESAY_SKIP_WITHOUT_DEVICE(std::string("cuda"));
+    kernels::Ops& cuda = backends()[2].ops();
+    const auto ops = ranks_of(cuda, {1, 2});
+    const auto whole = target(cuda), divided = target(*ops);
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+            EXPECT_EQ(evaluate(divided, row_class, {5, 1, 33}, format).logits,
+                      evaluate(whole, row_class, {5, 1, 33}, format).logits)
+                << kernels::name(format);
+        }
+    }
+}
+#endif
+
+// ---------------------------------------------------------------------------------------------------------- faults
+
+enum class Fault { none, last_row, one_value, attended, page };
+
+class Faulty final : public SharingOps {
+public:
+    Faulty(kernels::Ops& inner, Fault fault) : SharingOps(inner), fault_(fault) {}
+    void write_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
+                      std::span<const float> from) override {
+        std::vector<float> rows(from.begin(), from.end());
+        const bool stream = values == kernels::Values::residual;
+        if (fault_ == Fault::last_row && stream) std::fill_n(rows.rbegin(), width, 0.0f);
+        if (fault_ == Fault::one_value && stream) rows.back() += 1.0f;
+        if (fault_ == Fault::attended && values == kernels::Values::inner) rows.front() += 1.0f;
+        SharingOps::write_values(workspace, values, width, rows);
+    }
+    void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
+        if (fault_ != Fault::page) inner().copy_page(kv, from, to);
+    }
+
+private:
+    Fault fault_;
+};
+
+TEST(Divided, AFaultyHandOverShows) {
+    const auto whole = target(host());
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
+    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
+        core::Context context(model, options());
+        Outcome outcome;
+        feed(context, RowClass::decode, std::span(tokens).first(40), {8}, outcome.logits);
+        feed(context, RowClass::decode, std::span(tokens).first(9), {3}, outcome.logits, context.fork(0));
+        outcome.pages = pages_of(context, 0);
+        return outcome;
+    };
+    const Outcome expected = play(whole);
+    for (const Fault fault : {Fault::none, Fault::last_row, Fault::one_value, Fault::attended, Fault::page}) {
+        Faulty faulty(host(), fault);
+        DividedOps ops({lent(host()), lent(faulty)});
+        EXPECT_EQ(play(target(ops)) == expected, fault == Fault::none) << static_cast<int>(fault);
+    }
+}
+
+// Adds the sums of the two halves of the inputs of O and down, as others divide a layer. The numbers are the same but
+// for rounding, and that shows.
+class SplitsInputs final : public kernels::OpsDecorator {
+public:
+    explicit SplitsInputs(kernels::Ops& inner) : OpsDecorator(inner) {}
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpOutSpec& spec) override {
+        auto op = std::make_unique<Halves>();
+        const std::int64_t blocks = spec.down.cols / 256, half = blocks / 2 * 256;
+        for (const bool second : {false, true}) {
+            // All columns stay; those of the other half are zeros.
+            std::vector<float> values(static_cast<std::size_t>(spec.down.elements()));
+            for (std::int64_t r = 0; r < spec.down.rows; ++r) {
+                const auto row = std::span(values).subspan(static_cast<std::size_t>(r * spec.down.cols),
+                                                           static_cast<std::size_t>(spec.down.cols));
+                kernels::dequantize_row(spec.down, r, row);
+                for (std::int64_t i = 0; i < spec.down.cols; ++i) {
+                    if ((i >= half) != second) row[static_cast<std::size_t>(i)] = 0.0f;
+                }
+            }
+            kernels::MlpOutSpec part = spec;
+            part.down = {kernels::QuantType::f32, spec.down.rows, spec.down.cols,
+                         reinterpret_cast<const std::byte*>(values.data())};
+            (second ? op->second : op->first) = inner().prepare(part);
+        }
+        return op;
+    }
+    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        inner().mlp_out(*static_cast<const Halves&>(op).first, workspace);
+        inner().mlp_out(*static_cast<const Halves&>(op).second, workspace);
+    }
+
+private:
+    struct Halves final : kernels::PreparedOp {
+        std::unique_ptr<kernels::PreparedOp> first, second;
+    };
+};
+
+TEST(Divided, ASplitOfInputsShows) {
+    const core::ModelConfig config = small_config();
+    const auto whole = random(config, kernels::QuantType::f32, host());
+    const Rows expected = evaluate(whole, RowClass::decode, {16}).logits;
+    EXPECT_EQ(evaluate(random(config, kernels::QuantType::f32, hosts({1, 1})), RowClass::decode, {16}).logits,
+              expected);
+    SplitsInputs splits(host());
+    const Rows other = evaluate(random(config, kernels::QuantType::f32, splits), RowClass::decode, {16}).logits;
+    EXPECT_NE(other, expected);
+    for (std::size_t t = 0; t < expected.size(); ++t) {
+        for (std::size_t i = 0; i < expected[t].size(); ++i) EXPECT_NEAR(other[t][i], expected[t][i], 0.05);
+    }
+}
+
+// Fails, or hangs, at one of the calls of a forward.
+class Failing final : public SharingOps {
+public:
+    explicit Failing(kernels::Ops& inner) : SharingOps(inner) {}
+    int calls = 0;  // until the one that fails; 0: none does
+    bool hangs = false;
+
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        count();
+        inner().begin(workspace, batch);
+    }
+    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().embed(op, workspace);
+    }
+    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
+                      std::int32_t layer) override {
+        count();
+        inner().attention_in(op, workspace, kv, layer);
+    }
+    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
+                std::int32_t layer) override {
+        count();
+        inner().attend(op, workspace, kv, layer);
+    }
+    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().mlp_in(op, workspace);
+    }
+    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().mlp_out(op, workspace);
+    }
+    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        inner().lm_head(op, workspace);
+    }
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        count();
+        return inner().logits(workspace, i);
+    }
+    void read_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
+                     std::span<float> to) override {
+        count();
+        SharingOps::read_values(workspace, values, width, to);
+    }
+    void write_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
+                      std::span<const float> from) override {
+        count();
+        SharingOps::write_values(workspace, values, width, from);
+    }
+    bool idle() override { return !hangs; }
+
+private:
+    void count() {
+        if (calls > 0 && --calls == 0) throw Error("no answer");
+    }
+};
+
+// Wherever in a forward a rank fails: its name is said, the text is what it was, and the next forward is whole.
+TEST(Divided, ARankThatFailsIsNamedAndLeavesNothing) {
+    const auto whole = random(small_config(), kernels::QuantType::q8_0, host());
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
+    Rows expected;
+    core::Context plain(whole, options());
+    feed(plain, RowClass::decode, std::span(tokens).first(28), {28}, expected);
+    for (const bool first : {true, false}) {
+        Failing failing(host());
+        DividedOps ops({first ? lent(failing) : lent(host()), first ? lent(host()) : lent(failing)},
+                       {.names = {first ? "failing" : "other", first ? "other" : "failing"}});
+        core::Context context(random(small_config(), kernels::QuantType::q8_0, ops), options());
+        Rows rows;
+        feed(context, RowClass::decode, std::span(tokens).first(20), {20}, rows);
+        int failures = 0;
+        for (bool failed = true; failed;) {
+            failing.calls = failures + 1;
+            failed = false;
+            Rows more;
+            try {
+                feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
+            } catch (const Error& problem) {
+                EXPECT_STREQ(problem.what(), "failing: no answer");
+                failed = true;
+                ++failures;
+            }
+            failing.calls = 0;
+            context.truncate(20);
+            more.clear();
+            feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
+            EXPECT_TRUE(std::equal(more.begin(), more.end(), expected.begin() + 20)) << failures;
+            context.truncate(20);
+        }
+        EXPECT_GE(failures, 20) << "begin, the ops of two layers, their hand-overs, and logits";
+    }
+}
+
+TEST(Divided, ARankThatHangsIsNamedAndTheSessionLives) {
+    Failing failing(host());
+    DividedOps ops({lent(host()), lent(failing)},
+                   {.names = {"cuda:0", "cuda:1"}, .limit = std::chrono::milliseconds(30)});
+    const auto model = random(small_config(), kernels::QuantType::q8_0, ops);
+    core::Context context(model, options());
+    const std::vector<std::int32_t> tokens = random_tokens(16, model->config().shape.vocab, 5);
+    Rows expected, again;
+    feed(context, RowClass::decode, tokens, {4}, expected);
+    context.truncate(0);
+    failing.hangs = true;
+    EXPECT_EQ(error_of([&] { feed(context, RowClass::decode, tokens, {4}, again); }),
+              "cuda:1 has not answered for 30 ms, so the answer ends here");
+    EXPECT_EQ(context.length(), 0);
+    failing.hangs = false;
+    feed(context, RowClass::decode, tokens, {4}, again);
+    EXPECT_EQ(again, expected);
+}
+
+}  // namespace
+}  // namespace foresay::test
