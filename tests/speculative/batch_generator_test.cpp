@@ -250,7 +250,7 @@ TEST(BatchGenerator, PromptsAreReadInForwardsThatDecodeToo) {
         const std::size_t before = plain.tokens.size(), others = drafted.tokens.size();
         ASSERT_TRUE(batch.step());
         // A backend that is asynchronous may have begun a forward without the new one.
-        EXPECT_EQ(plain.tokens.size(), before + 1) << "nobody waits for a prompt";
+        EXPECT_EQ(plain.tokens.size(), before + 1) << "no text waits for a prompt";
         EXPECT_GT(drafted.tokens.size(), others);
     }
     EXPECT_FALSE(drafted.ended);

@@ -131,7 +131,7 @@ using LayerForms = std::array<LayerForm, kManySteps / 5>;
 
 // The layers, if the steps are two or more whole ones that pass on rows of the same widths; else none. Their matrices
 // may have other types, and so other ops. One layer alone has nothing to pass on. Writes to `forms`: a forward that is
-// recorded anew allocates nothing.
+// recorded again allocates nothing.
 std::span<const LayerForm> layers_of(const Args& args, LayerForms& forms) {
     std::size_t count = 0;
     for (int32_t at = 0; at < args.steps; at = forms[count++].end()) {
