@@ -44,13 +44,27 @@ struct AcceptOutcome {
 // 1]. emit(token, was_drafted) receives each token and returns true when the text ends with it. At most drafted.size()
 // + 1 tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens; guesses: the
 // next forward has begun, else candidates. see(logits)
-// receives each row before the chain changes it, where the host samples.
+// receives each row before the chain changes it, where the host samples. `decided`: what decide_row() has made of the
+// first row, which is then the chain's last decision; null: nothing yet.
 struct SeesNothing {
     void operator()(std::span<const float>) const {}
 };
+struct DecidedRow {
+    bool finite = true;
+    samplers::Decision decision;
+};
+template <class See = SeesNothing>
+DecidedRow decide_row(samplers::Chain& chain, std::span<float> logits, See&& see = {}) {
+    DecidedRow row{.finite = all_finite(logits)};
+    if (!row.finite) return row;
+    see(logits);
+    row.decision = chain.decide(logits);
+    return row;
+}
 template <class Emit, class See = SeesNothing>
 AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
-                            RowSource source, Emit&& emit, std::int32_t first = 0, See&& see = {}) {
+                            RowSource source, Emit&& emit, std::int32_t first = 0, See&& see = {},
+                            const DecidedRow* decided = nullptr) {
     AcceptOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
         samplers::Decision decision;
@@ -71,12 +85,10 @@ AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std:
                 if (decision.needs_row) decision = chain.decide_again(context.logits(slot), ahead);
             }
         } else {
-            const std::span<float> logits = context.logits(slot);
-            finite = all_finite(logits);
-            if (finite) {
-                see(logits);
-                decision = chain.decide(logits);
-            }
+            const bool known = row == 0 && decided != nullptr;
+            const DecidedRow here = known ? *decided : decide_row(chain, context.logits(slot), see);
+            finite = here.finite;
+            decision = here.decision;
         }
         if (!finite) {
             outcome.end = AcceptEnd::broken;

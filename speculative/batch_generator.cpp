@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "core/text/tokenizer.h"
+#include "kernels/host_threads.h"
 #include "samplers/chain.h"
 #include "speculative/batch_state.h"
 #include "speculative/failures.h"
@@ -394,7 +395,27 @@ void BatchGenerator::State::wait_for_rows() {
     }
 }
 
+// Where the host samples, the first row of each sequence at once, on the backend's threads: a chain reads nothing of
+// another one. What becomes text is then said in order, and further rows of a draft wait for that.
+void BatchGenerator::State::decide_first_rows() {
+    firsts.clear();
+    if (target().ops().asynchronous()) return;
+    std::int32_t row = 0;
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        Sequence* const sequence = current.chosen[i];
+        if (current.segments[i].logit_rows.empty()) continue;
+        if (!sequence->cancelled) firsts.emplace_back(sequence, target().logits(row));
+        row += sequence->drafted() + 1;
+    }
+    if (firsts.size() < 2) return;
+    kernels::for_each_on_host(target().ops(), static_cast<std::int32_t>(firsts.size()), [this](std::int32_t i) {
+        const auto& [sequence, logits] = firsts[static_cast<std::size_t>(i)];
+        sequence->decide_first(logits);
+    });
+}
+
 void BatchGenerator::State::sample() {
+    decide_first_rows();
     std::int32_t row = 0;
     ++counters.forwards;
     counters.mixed_forwards += current.prompt_rows > 0 ? 1 : 0;
@@ -465,6 +486,7 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     } else {
         s.log.line("batch", options.prefill_rows, s.parts.prefill_rows_beside, rows_of_one, s.most);
     }
+    s.firsts.reserve(s.most);
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
     s.drafting_texts.reserve(s.most);

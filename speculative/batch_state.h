@@ -67,6 +67,7 @@ struct BatchGenerator::State {
     bool runs_ahead = false;                            // there is one
     std::int32_t plain_rounds = 0, forwards_ahead = 0;  // in a row
     BatchSampling sampling;
+    std::vector<std::pair<Sequence*, std::span<float>>> firsts;  // first rows that the host samples, all at once
     std::vector<WaitingRequest> candidates;
     std::vector<std::size_t> places;  // of the candidates, in `waiting`
     std::vector<RunningRequest> holders;
@@ -154,6 +155,7 @@ struct BatchGenerator::State {
     bool may_run_ahead();
     void run_ahead();
     void wait_for_rows();
+    void decide_first_rows();
     void sample();
 };
 

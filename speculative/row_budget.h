@@ -2,7 +2,7 @@
 //
 // The rule: a row is worth its place while the chance that its token is emitted exceeds what the row adds to the
 // forward's time, at the value of that time in tokens. Chances fall along a draft, so taking the highest chances of all
-// sequences first takes a beginning of each draft. A row behind many positions costs more than one behind few, and is
+// sequences first takes a beginning of each draft. A row after many positions costs more than one after few, and is
 // worth so much less. What a forward costs rises in steps, so the best number of rows is
 // looked for past a step that does not pay by itself.
 //

@@ -6,7 +6,7 @@
 // rows take turns while there are both. The prompts' turn is then short, which bounds the gap between two tokens of the
 // sequences that decode; and after it come as many forwards of decode rows as give these their share of the time. Where
 // both classes of rows are one, the prompts' turn has a row for each sequence that decodes, too: the weights are read
-// once for all of them, and nobody waits for the prompts' turn to end.
+// once for all of them, and none waits for the prompts' turn to end.
 //
 // Cost:     O(sequences); allocates nothing once `schedule` has grown.
 #pragma once

@@ -207,7 +207,14 @@ RowSource Sequence::start_sampling(BatchSampling& sampling) {
     return sampling.add(*request_.chain, ahead_, draft_.tokens);
 }
 
+void Sequence::decide_first(std::span<float> logits) {
+    decided_ = decide_row(*request_.chain, logits, [&](std::span<const float> row) {
+        if (logprobs_) logprobs_->read(row);
+    });
+}
+
 void Sequence::drop_draft(core::Context& context) {
+    decided_.reset();
     if (!draft_.tokens.empty()) context.truncate(held_, id_);
     draft_.clear();
 }
@@ -220,7 +227,8 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
         [&](std::int32_t token, bool agreed) { return emit(token, agreed, depth++); }, row,
         [&](std::span<const float> logits) {
             if (logprobs_) logprobs_->read(logits);
-        });
+        },
+        decided_ ? &*decided_ : nullptr);
     held_ += std::max(outcome.emitted, 1) - 1;
     lost = outcome.end == AcceptEnd::lost;
     if (lost) --held_;  // its row is made again

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -55,6 +56,9 @@ public:
     // Samples from logit row `row` of the context's last forward and those after it, one for each drafted token, and
     // emits what was sampled. The cache then holds what became text, without its last token.
     void sample(core::Context& context, std::int32_t row, RowSource source, Acceptance& everyone);
+    // Before sample(), where the host samples: decides the first of those rows, and changes nothing of the text. For
+    // several sequences at once.
+    void decide_first(std::span<float> logits);
     // The same for one that was cancelled since: the cache forgets the draft.
     void drop_draft(core::Context& context);
     // Where the device can sample: starts it on the next rows.
@@ -166,6 +170,7 @@ private:
     bool model_is_done_ = false;  // in this round
     Acceptance acceptance_;
     samplers::DraftChain ahead_;
+    std::optional<DecidedRow> decided_;  // by decide_first()
     bool on_device_ = false;
     double admitted_ = 0.0;  // ms; when it was first admitted
 };

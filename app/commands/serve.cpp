@@ -187,8 +187,8 @@ public:
         EngineNeeds needs;
         needs.branches = kParkedTexts;
         needs.speculating = true;
-        // Texts side by side share forwards already: there lookups gain more alone than beside a draft model
-        // (docs/experiments/batch-drafts.md).
+        // Texts side by side share forwards already: there a draft model, which takes memory, seldom pays beside
+        // lookups (docs/experiments/batch-drafts.md).
         needs.draft = batch_draft_ || parallel_.value_or(kDefaultParallel) == 1;
         needs.sequences = static_cast<std::int32_t>(parallel_.value_or(kDefaultParallel));
         if (dry_run_) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/isa_select.h"
+#include "kernels/host_threads.h"
 #include "kernels/kv_names.h"
 #include "kernels/op_checks.h"
 
@@ -366,6 +367,17 @@ void CpuOps::write_rows(Workspace& workspace, std::span<const float> from) {
 }
 
 }  // namespace cpu
+
+void for_each_on_host(Ops& ops, int32_t items, const std::function<void(int32_t)>& body) {
+    const auto run = [&body](int begin, int end, int) {
+        for (int i = begin; i < end; ++i) body(i);
+    };
+    if (auto* const cpu = dynamic_cast<cpu::CpuOps*>(&ops)) {
+        cpu->pool().run(items, 1, run);
+    } else {
+        run(0, items, 0);
+    }
+}
 
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
     std::string isa = options.isa;

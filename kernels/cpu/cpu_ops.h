@@ -63,6 +63,7 @@ inline std::span<const int32_t> order_of(std::initializer_list<const PanelMatrix
 class CpuOps final : public Ops, public LayerShare {
 public:
     CpuOps(int threads, const IsaKernels& isa) : pool_(threads), isa_(isa) {}
+    ThreadPool& pool() { return pool_; }
 
     BackendInfo describe() const override;
     std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override;

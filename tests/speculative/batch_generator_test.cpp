@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <limits>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/ops_decorator.h"
@@ -244,7 +250,7 @@ TEST(BatchGenerator, PromptsAreReadInForwardsThatDecodeToo) {
         const std::size_t before = plain.tokens.size(), others = drafted.tokens.size();
         ASSERT_TRUE(batch.step());
         // A backend that is asynchronous may have begun a forward without the new one.
-        EXPECT_EQ(plain.tokens.size(), before + 1) << "nobody waits for a prompt";
+        EXPECT_EQ(plain.tokens.size(), before + 1) << "no text waits for a prompt";
         EXPECT_GT(drafted.tokens.size(), others);
     }
     EXPECT_FALSE(drafted.ended);
@@ -648,6 +654,54 @@ TEST(BatchGenerator, AStageThatFailsEndsItsOwnSequence) {
     EXPECT_EQ(failing.tokens.size(), 9u);
     EXPECT_EQ(first.tokens, alone(16, 1));
     EXPECT_EQ(third.tokens, alone(16, 3));
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// Notes the threads that it is called on. The first call waits for one on another thread, though not for ever.
+struct Meeting {
+    static constexpr Info info{"meeting", "1", "Waits for a second thread.", "Apache-2.0"};
+    Meeting(detail::NoParameters, Host) {}
+    void process(const Context&, foresay::Candidates&) const {
+        std::unique_lock lock(mutex);
+        threads.insert(std::this_thread::get_id());
+        met.notify_all();
+        if (std::exchange(waited, true)) return;
+        met.wait_for(lock, std::chrono::seconds(20), [] { return threads.size() > 1; });
+    }
+    static inline std::mutex mutex;
+    static inline std::condition_variable met;
+    static inline std::set<std::thread::id> threads;
+    static inline bool waited = true;
+};
+
+// On a host, texts are sampled at once on the backend's threads, and say their tokens in order.
+TEST(BatchGenerator, TextsAreSampledOnAllThreadsAtOnce) {
+    if (fast_backend().ops().asynchronous()) GTEST_SKIP() << "the device samples";
+    if (fast_backend().ops().describe().threads < 2) GTEST_SKIP() << "there is one thread";
+    BatchGenerator batch = make_batch(for_sequences(4));
+    std::deque<Recorder> sinks(4);
+    std::string order;
+    for (std::size_t i = 0; i < sinks.size(); ++i) {
+        BatchRequest made = request(16, i);
+        samplers::StageSpec meeting = stage("meeting");
+        meeting.factory = samplers::make_plugin_factory(&detail::Adapter<Meeting>::sampler, nullptr, "test");
+        made.chain = make_chain({meeting, stage("temperature", {{"value", 0.8}})});
+        sinks[i].on_token = [&order, i] { order += static_cast<char>('0' + i); };
+        batch.add(std::move(made), sinks[i]);
+    }
+    while (sinks.back().tokens.empty()) batch.step();  // not all may have been admitted at once
+    order.clear();
+    Meeting::threads.clear();
+    Meeting::waited = false;
+    batch.step();
+    EXPECT_GE(Meeting::threads.size(), 2u);
+    EXPECT_EQ(order, "0123");
+    // One that is cancelled by another's sink has been sampled, and says nothing.
+    const std::size_t said = sinks[3].tokens.size();
+    sinks[0].on_token = [&] { batch.cancel(Ticket{4}); };
+    run(batch);
+    EXPECT_EQ(sinks[3].tokens.size(), said);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(sinks[i].tokens, alone(16, i)) << i;
     EXPECT_TRUE(no_page_is_lost(batch));
 }
 

@@ -191,7 +191,7 @@ TEST(BatchPace, CostsOfAttendedPositionsAreMeasured) {
     }
 }
 
-// A draft pays for the positions that its rows attend to: a text behind many has none where one behind few has many.
+// A draft pays for the positions that its rows attend to: a text after many has none where one after few has many.
 TEST(BatchPace, ADraftBehindManyPositionsMustPayForThem) {
     HostPace target(fast_backend().ops(), {.forward = 3.0, .row = 0.05, .first = 0.008, .further = 0.008});
     speculative::BatchParts parts =
@@ -267,7 +267,7 @@ Beside prompts_beside(const Machine& machine, bool mixes) {
     return result;
 }
 
-// A forward with rows of both reads the weights once, and nobody who decodes waits for one that reads prompts only.
+// A forward with rows of both reads the weights once, and no text that decodes waits for one that reads prompts only.
 TEST(BatchPace, ForwardsWithPromptsAndDecodeRowsSaveTimeAndShortenGaps) {
     for (const Machine& machine : {kTwoCores, kCheapRows}) {
         const Beside separate = prompts_beside(machine, false);

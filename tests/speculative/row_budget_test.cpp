@@ -85,7 +85,7 @@ TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain)
     EXPECT_FALSE(gaining.allows()) << "a loss that no round shows";
 }
 
-// Of two texts whose drafts are as likely, the one behind few positions has the row; and where many positions cost more
+// Of two texts whose drafts are as likely, the one after few positions has the row; and where many positions cost more
 // than the token brings, the other has none at all.
 TEST(RowBudget, ARowBehindManyPositionsIsWorthLess) {
     CostModel costs(8);

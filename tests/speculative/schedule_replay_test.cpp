@@ -285,7 +285,7 @@ TEST(RecordedLoads, WhoDecodesWaitsForOneShortForwardOfPrompts) {
     }
 }
 
-// Where the classes agree nobody who decodes waits at all: each forward has a row for everyone, whatever it reads of
+// Where the classes agree no text that decodes waits at all: each forward has a row for everyone, whatever it reads of
 // prompts, which is little.
 TEST(RecordedLoads, WhoDecodesHasARowInEveryForwardWhereTheClassesAgree) {
     const Replay replay = recorded("mixed_prompts", record_mixed_prompts);

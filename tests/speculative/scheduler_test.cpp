@@ -86,7 +86,7 @@ TEST(Scheduler, PromptsAndDecodingShareAForwardWhereTheClassesAgree) {
     EXPECT_FALSE(schedule.mixed);
     EXPECT_EQ(schedule.row_class, RowClass::prefill);
     EXPECT_THAT(schedule.rows, ElementsAre(ScheduledRows{1, 20}, ScheduledRows{4, 10}));
-    // Nobody decodes: a prompt's forward is as long as it may be.
+    // No text decodes: a prompt's forward is as long as it may be.
     limits.decode_rows = 64;
     schedule_forward(std::vector<SequenceLoad>{{.prefill_rows = 500}}, limits, 1, schedule);
     EXPECT_FALSE(schedule.mixed);
