@@ -17,6 +17,7 @@ const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 test('slow clients, and clients that go', { timeout: (rounds * 600 + 120) * 1000 }, async (t) => {
   const server = await serve('--threads', kComputing);
+  t.after(() => server.kill());
   const port = Number(new URL(server.url).port);
   const metric = async (name) => {
     const text = await (await fetch(`${server.url}/metrics?aliases=no`)).text();
