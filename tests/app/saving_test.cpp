@@ -142,7 +142,7 @@ TEST(Save, ANameThatIsTakenMeanwhileCostsNothing) {
         "second = 2\\n') | env FORESAY_LOG=error XDG_CONFIG_HOME=/nowhere XDG_CONFIG_DIRS=/nowhere "
         "XDG_STATE_HOME=" +
         state.string() + " " FORESAY_PROGRAM " chat --lines -n 5 --session shared > /dev/null 2> " + said;
-    std::thread waiting([&] { static_cast<void>(std::system(second.c_str())); });
+    std::thread waiting([&] { EXPECT_NE(std::system(second.c_str()), -1); });
     // It reports the nonsense after it has looked for the session.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (bytes_of(said).find("/nonsense") == std::string::npos && std::chrono::steady_clock::now() < end) {

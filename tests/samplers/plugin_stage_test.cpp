@@ -370,7 +370,9 @@ TEST(PluginStage, OnlyDifferencesOfLogitsCount) {
             const std::int32_t token = chain.decide(row).token;
             const std::int32_t expected = equal.decide(flat).token;
             // The same noise, so the same choice as from equal logits of an ordinary size.
-            if (std::string_view(kind) != "force") EXPECT_EQ(token, expected) << index;
+            if (std::string_view(kind) != "force") {
+                EXPECT_EQ(token, expected) << index;
+            }
             seen.insert(token);
             chain.accept(token);
             equal.accept(token);

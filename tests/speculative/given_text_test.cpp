@@ -166,7 +166,9 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
         if (cache.size() == 0) continue;
         const std::vector<RowClass> before = classes();
         std::atomic<bool> cancel = below(5) == 0;
-        if (cancel) EXPECT_FALSE(cache.evaluate(&cancel));
+        if (cancel) {
+            EXPECT_FALSE(cache.evaluate(&cancel));
+        }
         ASSERT_TRUE(cache.evaluate(nullptr, below(3) == 0 ? 1 + below(64) : 0));
         for (std::size_t i = 0; i < before.size(); ++i) {
             if (before[i] == ops_.classes[i]) continue;
@@ -191,7 +193,9 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
         for (std::int32_t i = below(6); i > 0; --i) {
             cache.append(below(90), true);
             const kernels::TokenRef rows[] = {kernels::TokenRef::id(cache.tokens().back()), kernels::TokenRef::id(3)};
-            if (i > 1) ASSERT_TRUE(cache.decode(rows));
+            if (i > 1) {
+                ASSERT_TRUE(cache.decode(rows));
+            }
             if (i > 1) target.truncate(cache.size(), cache.id());
         }
     }

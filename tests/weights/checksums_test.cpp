@@ -45,9 +45,9 @@ TEST(Xxh128, IsWhatXxhsumPrints) {
 TEST(Lists, AreReadAsSha256sumWritesThem) {
     const TemporaryDirectory folder;
     const std::string digest(64, 'a');
-    for (const std::string line : {digest + "  m.gguf", digest + " *m.gguf", digest + "  ./m.gguf\r",
-                                   "# a remark\nnonsense\n\n" + std::string(64, 'b') + "  other\n" + digest +
-                                       "  m.gguf\n" + std::string(64, 'c') + "  m.gguf"}) {
+    for (const std::string& line : {digest + "  m.gguf", digest + " *m.gguf", digest + "  ./m.gguf\r",
+                                    "# a remark\nnonsense\n\n" + std::string(64, 'b') + "  other\n" + digest +
+                                        "  m.gguf\n" + std::string(64, 'c') + "  m.gguf"}) {
         folder.write("SHA256SUMS", line + "\n");
         const auto known = listed_digest(folder.path() / "m.gguf", kSha256List, kSha256Digits);
         ASSERT_TRUE(known) << line;
