@@ -94,6 +94,14 @@ struct Engine::State {
     // On a list of devices: chooses which layers are where, with a draft on one device, and that they have room.
     void place_layers(OpenedParts& parts) const;
 
+    // The context that models are placed for.
+    core::ContextOptions placed_context(const OpenedParts& parts, const kernels::Ops& list) const;
+    // Puts the new draft, if there is one, on device `d` of the list.
+    static void place_draft(OpenedParts& parts, std::size_t d);
+    // What that needs there, with keys and values of so many contexts; 0: there is none.
+    static std::int64_t bytes_of_draft(const OpenedParts& parts, core::ContextOptions context, std::int32_t contexts,
+                                       kernels::Ops& device);
+
     // ---- row_placement.cpp
     // The same for devices that divide each layer.
     void place_rows(OpenedParts& parts) const;

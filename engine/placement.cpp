@@ -71,31 +71,44 @@ std::optional<std::int64_t> Engine::State::allowed_bytes(const core::Config& nex
     return mib[d] << 20;
 }
 
+core::ContextOptions Engine::State::placed_context(const OpenedParts& parts, const kernels::Ops& list) const {
+    core::ContextOptions context;
+    context.length = parts.context_length;
+    context.kv_format = parts.config.kv_format;
+    context.decode_rows =
+        options.sequences > 1 ? batch_decode_rows(options.sequences, options.decode_rows) : options.decode_rows;
+    context.prefill_rows = std::min(list.prefill_rows(), context.length);
+    return context;
+}
+
+void Engine::State::place_draft(OpenedParts& parts, std::size_t d) {
+    if (core::ModelSource* const source = parts.draft.source.get(); source != nullptr) {
+        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers),
+                                                       static_cast<std::int32_t>(d)));
+    }
+}
+
+std::int64_t Engine::State::bytes_of_draft(const OpenedParts& parts, core::ContextOptions context,
+                                           std::int32_t contexts, kernels::Ops& device) {
+    core::ModelSource* const source = parts.draft.source.get();
+    if (source == nullptr) return 0;
+    context.length = std::min(context.length, source->config().context_length);
+    context.sequences = contexts;
+    return speculative::estimate_memory(*source, context, device).total();
+}
+
 void Engine::State::place_layers(OpenedParts& parts) const {
     if (parts.list == nullptr) return;
     kernels::SplitOps& list = *parts.list;
     const core::Config& next = parts.config;
-    core::ContextOptions context;
-    context.length = parts.context_length;
-    context.kv_format = next.kv_format;
-    context.decode_rows =
-        options.sequences > 1 ? batch_decode_rows(options.sequences, options.decode_rows) : options.decode_rows;
-    context.prefill_rows = std::min(list.prefill_rows(), context.length);
+    const core::ContextOptions context = placed_context(parts, list);
 
     std::vector<bool> owns;
     for (std::size_t d = 0; d < list.size(); ++d) owns.push_back(list.device(d).free_memory() >= 0);
     const std::size_t drafts = draft_device(next, owns);
-    core::ModelSource* const draft_source = parts.draft.source.get();
-    if (draft_source != nullptr) {
-        draft_source->place_layers(std::vector<std::int32_t>(
-            static_cast<std::size_t>(draft_source->config().shape.layers), static_cast<std::int32_t>(drafts)));
-    }
+    place_draft(parts, drafts);
     const auto draft_needs = [&](std::int32_t contexts) {
-        if (draft_source == nullptr) return std::int64_t{0};
-        core::ContextOptions own = context;
-        own.length = std::min(own.length, draft_source->config().context_length);
-        own.sequences = contexts;
-        return speculative::estimate_memory(*draft_source, own, list.device(drafts)).total();
+        return bytes_of_draft(parts, context, contexts, list.device(drafts));
     };
     parts.draft_bytes = parts.keep_draft ? draft_bytes : draft_needs(1);
     if (!parts.target.source) {  // the present one stays where it is

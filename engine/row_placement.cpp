@@ -60,12 +60,7 @@ void Engine::State::place_rows(OpenedParts& parts) const {
     if (parts.ranks == nullptr) return;
     kernels::DividedOps& ops = *parts.ranks;
     const core::Config& next = parts.config;
-    core::ContextOptions context;
-    context.length = parts.context_length;
-    context.kv_format = next.kv_format;
-    context.decode_rows =
-        options.sequences > 1 ? batch_decode_rows(options.sequences, options.decode_rows) : options.decode_rows;
-    context.prefill_rows = std::min(ops.prefill_rows(), context.length);
+    const core::ContextOptions context = placed_context(parts, ops);
 
     std::vector<Rank> ranks;
     std::vector<bool> owns;
@@ -80,17 +75,10 @@ void Engine::State::place_rows(OpenedParts& parts) const {
         ranks.push_back(std::move(rank));
     }
     const std::size_t drafts = draft_device(next, owns);
-    core::ModelSource* const draft_source = parts.draft.source.get();
-    if (draft_source != nullptr) {
-        draft_source->place_layers(std::vector<std::int32_t>(
-            static_cast<std::size_t>(draft_source->config().shape.layers), static_cast<std::int32_t>(drafts)));
-    }
+    place_draft(parts, drafts);
     const auto draft_needs = [&](std::int32_t contexts) {
-        if (draft_source == nullptr) return parts.keep_draft ? draft_bytes : std::int64_t{0};
-        core::ContextOptions own = context;
-        own.length = std::min(own.length, draft_source->config().context_length);
-        own.sequences = contexts;
-        return speculative::estimate_memory(*draft_source, own, ops.rank(drafts)).total();
+        if (parts.draft.source == nullptr && parts.keep_draft) return draft_bytes;
+        return bytes_of_draft(parts, context, contexts, ops.rank(drafts));
     };
     parts.draft_bytes = draft_needs(1);
     if (!parts.target.source) {  // the present one stays where it is

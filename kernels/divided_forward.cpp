@@ -27,9 +27,9 @@ void DividedOps::await(std::size_t r) const {
         // Ranks wait for each other: each that has not run yet may be the cause.
         std::string names;
         std::size_t late = 0;
-        for (std::size_t of = 0; of < ranks_.size(); ++of) {
+        for (std::size_t of = 0; of < backends_.size(); ++of) {
             if (of != r && idle(of)) continue;
-            names += (names.empty() ? "" : ", ") + options_.names[of];
+            names += (names.empty() ? "" : ", ") + names_[of];
             ++late;
         }
         throw Error(names + (late == 1 ? " has" : " have") + " not answered for " + std::to_string(limit.count()) +
@@ -86,7 +86,7 @@ void DividedOps::spread(Space& a, std::uint32_t ranks) {
     const int64_t width = a.shape.d_model;
     on(source, [&](Ops&) { share(source).start(*a.in[source]); });
     std::span<float> rows;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if ((stale >> r & 1u) == 0) continue;
         const bool direct = !options_.through_host && on(r, [&](Ops&) {
             return share(r).copy_values({*a.in[r], Values::residual, width, 0}, share(source),
@@ -109,7 +109,7 @@ void DividedOps::give_slices(Space& a, const Op& op) {
     if (a.slices) return;
     spread(a, a.ranks);
     const int64_t width = a.shape.d_model;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!op.ops[r]) continue;
         const Part part = op.parts[r];
         const auto count = static_cast<std::size_t>(part.count);
@@ -142,31 +142,23 @@ void DividedOps::run_alone(void (Ops::*of)(const PreparedOp&, Workspace&), const
 void DividedOps::run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a) {
     if (op.alone) return run_alone(of, op, a);
     spread(a, a.ranks);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (op.ops[r]) on(r, [&](Ops& rank) { (rank.*of)(*op.ops[r], *a.in[r]); });
     }
 }
 
-// Tokens in slots are the host's here, and ranks embed ids.
 void DividedOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     Space& a = self(workspace);
     rows_before_ = std::exchange(rows_, batch.rows.size());
-    a.rows.assign(batch.rows.begin(), batch.rows.end());
-    Workspace& slots = batch.token_source != nullptr ? *batch.token_source : workspace;
-    for (Row& row : a.rows) {
-        if (row.token.is_slot()) row.token = TokenRef::id(sampled(slots, row.token.slot_index()).token);
-    }
-    a.batch = batch;
-    a.batch.rows = a.rows;
-    a.batch.token_source = nullptr;
+    a.batch = with_ids(batch, workspace, a.rows);
     a.fresh = 0;
     a.slices = false;
     a.head = nullptr;
     std::ranges::fill(a.known, 0);
     for (const auto* of : {&a.in, &a.out}) {
         a.batch.logit_rows = of == &a.in ? batch.logit_rows : std::span<const int32_t>();
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
             if (!(*of)[r]) continue;
             await(r);
             on(r, [&](Ops& rank) { rank.begin(*(*of)[r], a.batch); });
@@ -184,7 +176,7 @@ void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPage
     Space& a = self(workspace);
     auto& all = static_cast<Kv&>(kv);
     spread(a, self(op).alone ? 1u << self(op).rank : a.ranks);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!self(op).ops[r]) continue;
         const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
         on(r, [&](Ops& rank) { rank.attention_in(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
@@ -194,7 +186,7 @@ void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPage
 void DividedOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) {
     Space& a = self(workspace);
     const auto& all = static_cast<const Kv&>(kv);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!self(op).ops[r]) continue;
         const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
         on(r, [&](Ops& rank) { rank.attend(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
@@ -206,7 +198,7 @@ void DividedOps::project(const Op& op, Space& a, Values values) {
     const int64_t inputs = op.inputs.back().first + op.inputs.back().count, width = a.shape.d_model;
     hand_over(a, {a.in, values, op.inputs, inputs, a.out, Values::inner});
     if (op.finish.empty()) give_slices(a, op);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!op.ops[r]) continue;
         on(r, [&](Ops& rank) {
             if (!op.finish.empty()) share(r).clear_rows(*a.out[r]);
@@ -244,17 +236,17 @@ void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
     const Op& op = self(prepared);
     run_all(&Ops::moe, op, a);
     if (op.alone) return;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+    for (std::size_t r = 0; r < backends_.size(); ++r) on(r, [&](Ops&) { share(r).start(*a.in[r]); });
     const int64_t width = a.shape.d_model, values = a.shape.experts_used * width;
     const std::span<float> whole = a.whole(values), part = a.part(values);
     std::ranges::fill(whole, 0.0f);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (op.parts[r].count == 0) continue;
         await(r);
         on(r, [&](Ops&) { share(r).read_values(*a.in[r], Values::expert_outputs, width, part); });
         for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += part[i];
     }
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         await(r);
         on(r, [&](Ops& rank) {
             share(r).write_values(*a.in[r], Values::expert_outputs, width, whole);
@@ -289,7 +281,7 @@ std::span<float> DividedOps::logits(Workspace& workspace, int32_t i) {
     const auto vocab = static_cast<std::size_t>(a.shape.vocab), row = static_cast<std::size_t>(i);
     const std::span<float> all = std::span(a.logits).subspan(row * vocab, vocab);
     if (a.known[row] != 0) return all;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!a.head->ops[r]) continue;
         await(r);
         const auto count = static_cast<std::size_t>(a.head->parts[r].count);

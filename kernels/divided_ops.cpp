@@ -33,24 +33,20 @@ std::uint32_t all_ranks(std::size_t count) { return (1u << count) - 1; }
 }  // namespace
 
 DividedOps::DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions options)
-    : ranks_(std::move(ranks)), options_(std::move(options)) {
-    check(ranks_.size() >= 2 && ranks_.size() <= kMostRanks, "a list of two to eight backends");
-    if (options_.names.empty()) {
-        for (const auto& rank : ranks_) options_.names.push_back(rank->describe().name);
-    }
-    check(options_.names.size() == ranks_.size(), "a name for each backend");
-    if (options_.shares.empty()) options_.shares.assign(ranks_.size(), 1);
+    : ListOps(std::move(ranks), std::move(options.names)), options_(std::move(options)) {
+    check(backends_.size() >= 2 && backends_.size() <= kMostRanks, "a list of two to eight backends");
+    if (options_.shares.empty()) options_.shares.assign(backends_.size(), 1);
     set_shares(std::move(options_.shares));
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        shares_.push_back(dynamic_cast<LayerShare*>(ranks_[r].get()));
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        shares_.push_back(dynamic_cast<LayerShare*>(backends_[r].get()));
         if (shares_.back() == nullptr) {
-            throw Error(options_.names[r] + " cannot share layers with other devices; use split_mode \"layer\"");
+            throw Error(names_[r] + " cannot share layers with other devices; use split_mode \"layer\"");
         }
     }
 }
 
 void DividedOps::set_shares(std::vector<int32_t> shares) {
-    check(shares.size() == ranks_.size(), "a share for each backend");
+    check(shares.size() == backends_.size(), "a share for each backend");
     options_.shares = std::move(shares);
 }
 
@@ -60,50 +56,22 @@ bool DividedOps::shares_experts() const {
 
 std::size_t DividedOps::only(std::uint32_t devices) const {
     const auto r = static_cast<std::size_t>(std::countr_zero(devices));
-    check(devices != 0 && r < ranks_.size(), "a model is on a device of the list");
+    check(devices != 0 && r < backends_.size(), "a model is on a device of the list");
     return r;
 }
 
 // ------------------------------------------------------------------------------------------------------ properties
 
-BackendInfo DividedOps::describe() const {
-    BackendInfo all{"", "", 1};
-    for (const auto& rank : ranks_) {
-        const BackendInfo info = rank->describe();
-        all.name += (all.name.empty() ? "" : "|") + info.name;
-        all.detail += (all.detail.empty() ? "" : " | ") + info.detail;
-        all.threads = std::max(all.threads, info.threads);
-    }
-    return all;
-}
-
-int64_t DividedOps::free_memory() const {
-    int64_t least = -1;
-    for (const auto& rank : ranks_) {
-        const int64_t own = rank->free_memory();
-        if (own >= 0) least = least < 0 ? own : std::min(least, own);
-    }
-    return least;
-}
-
-int32_t DividedOps::prefill_rows() const {
-    int32_t rows = 1;
-    for (const auto& rank : ranks_) rows = std::max(rows, rank->prefill_rows());
-    return rows;
-}
-
-bool DividedOps::makes_random_weights() const {
-    return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->makes_random_weights(); });
-}
+BackendInfo DividedOps::describe() const { return describe_all("|"); }
 
 void DividedOps::wait(Workspace& workspace) {
     Space& a = self(workspace);
     for (const auto* of : {&a.in, &a.out}) {
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
             if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
         }
     }
-    for (std::size_t r = 0; r < ranks_.size(); ++r) await(r);
+    for (std::size_t r = 0; r < backends_.size(); ++r) await(r);
 }
 
 // --------------------------------------------------------------------------------------------------------- loading
@@ -113,7 +81,7 @@ std::unique_ptr<PreparedOp> DividedOps::prepare_whole(const Spec& spec, std::siz
     auto op = std::make_unique<Op>();
     op->alone = true;
     op->rank = r;
-    op->ops.resize(ranks_.size());
+    op->ops.resize(backends_.size());
     op->ops[r] = on(r, [&](Ops& rank) { return rank.prepare(spec); });
     op->weight_bytes = op->ops[r]->weight_bytes;
     op->macs_per_row = op->ops[r]->macs_per_row;
@@ -127,8 +95,8 @@ template <class Spec, class Make>
 std::unique_ptr<PreparedOp> DividedOps::prepare_parts(const Spec& spec, std::vector<Part> parts, const Make& make) {
     check_op(spec);
     auto op = std::make_unique<Op>();
-    op->ops.resize(ranks_.size());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    op->ops.resize(backends_.size());
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (parts[r].count == 0) continue;
         op->ops[r] = on(r, [&](Ops&) { return make(r, parts[r]); });
     }
@@ -157,7 +125,7 @@ std::unique_ptr<PreparedOp> DividedOps::prepare(const AttendSpec& spec) {
     const ModelShape& s = spec.shape;
     if (!divided(s.devices)) return prepare_whole(spec, only(s.devices));
     return prepare_parts(spec, divide(s.kv_heads, 1, shares()),
-                         [&](std::size_t r, Part part) { return ranks_[r]->prepare(part_of(spec, part)); });
+                         [&](std::size_t r, Part part) { return backends_[r]->prepare(part_of(spec, part)); });
 }
 
 // A part of O or down, which reads all values: as mlp_out on the rank's workspace `out`.
@@ -165,8 +133,8 @@ std::unique_ptr<PreparedOp> DividedOps::prepare_out(const MlpOutSpec& spec, std:
     auto op = std::make_unique<Op>();
     op->parts = divide(spec.shape.d_model, kRowUnit, shares());
     op->inputs = std::move(inputs);
-    op->ops.resize(ranks_.size());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    op->ops.resize(backends_.size());
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (op->parts[r].count == 0) continue;
         const Part part = op->parts[r];
         op->ops[r] = on(r, [&](Ops&) {
@@ -174,7 +142,7 @@ std::unique_ptr<PreparedOp> DividedOps::prepare_out(const MlpOutSpec& spec, std:
         });
     }
     if (!finished_apart(spec)) return op;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         op->finish.push_back(on(r, [&](Ops&) { return share(r).prepare_finish(finish_of(spec)); }));
     }
     return op;
@@ -214,7 +182,7 @@ std::unique_ptr<PreparedOp> DividedOps::prepare(const MoeSpec& spec) {
     op->keeps_branch = spec.keep_branch;
     MoeSpec sum = spec;
     sum.gate = sum.up = sum.down = {};
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         // Every rank chooses experts, also one that has none: all add up what the chosen ones make.
         op->ops.push_back(on(r, [&](Ops&) { return share(r).prepare_experts(part_of(spec, op->parts[r])); }));
         op->finish.push_back(on(r, [&](Ops&) { return share(r).prepare_expert_sum(sum); }));
@@ -235,11 +203,11 @@ std::unique_ptr<PreparedOp> DividedOps::prepare(const LmHeadSpec& spec) {
     const ModelShape& s = spec.shape;
     if (!divided(s.devices)) {
         auto op = prepare_whole(spec, only(s.devices));
-        static_cast<Op&>(*op).parts = all_on(only(s.devices), ranks_.size(), s.vocab);
+        static_cast<Op&>(*op).parts = all_on(only(s.devices), backends_.size(), s.vocab);
         return op;
     }
     auto op = prepare_parts(spec, divide(s.vocab, kRowUnit, shares()),
-                            [&](std::size_t r, Part part) { return ranks_[r]->prepare(part_of(spec, part)); });
+                            [&](std::size_t r, Part part) { return backends_[r]->prepare(part_of(spec, part)); });
     count_work(spec, *op);
     return op;
 }
@@ -256,15 +224,9 @@ KvShape DividedOps::kv_of(std::size_t r, const KvShape& shape) const {
     return own;
 }
 
-int64_t DividedOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
-    int64_t bytes = 0;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) bytes += kv_bytes_on(r, shape, pages, format);
-    return bytes;
-}
-
 int64_t DividedOps::kv_bytes_on(std::size_t r, const KvShape& shape, int32_t pages, KvFormat format) const {
     const KvShape own = kv_of(r, shape);
-    return own.layers.empty() ? 0 : ranks_[r]->kv_bytes(own, pages, format);
+    return own.layers.empty() ? 0 : backends_[r]->kv_bytes(own, pages, format);
 }
 
 std::unique_ptr<KvPages> DividedOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
@@ -272,9 +234,9 @@ std::unique_ptr<KvPages> DividedOps::allocate_kv(const KvShape& shape, int32_t p
     kv->shape = shape;
     kv->format = format;
     kv->pages = pages;
-    kv->parts.resize(ranks_.size());
-    kv->page_bytes.resize(ranks_.size());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    kv->parts.resize(backends_.size());
+    kv->page_bytes.resize(backends_.size());
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         int32_t next = 0;
         kv->places.emplace_back();
         for (const KvLayer& layer : shape.layers) {
@@ -283,7 +245,7 @@ std::unique_ptr<KvPages> DividedOps::allocate_kv(const KvShape& shape, int32_t p
         const KvShape own = kv_of(r, shape);
         if (own.layers.empty()) continue;
         kv->parts[r] = on(r, [&](Ops& rank) { return rank.allocate_kv(own, pages, format); });
-        kv->page_bytes[r] = static_cast<std::size_t>(ranks_[r]->kv_bytes(own, 1, format));
+        kv->page_bytes[r] = static_cast<std::size_t>(backends_[r]->kv_bytes(own, 1, format));
         kv->bytes += kv->parts[r]->bytes;
     }
     return kv;
@@ -320,16 +282,16 @@ ModelShape DividedOps::out_shape(std::size_t r, const ModelShape& shape) const {
 int64_t DividedOps::workspace_bytes_on(std::size_t r, const ModelShape& shape, int32_t max_rows,
                                        int32_t max_logit_rows) const {
     if (!divided(shape.devices)) {
-        return r == only(shape.devices) ? ranks_[r]->workspace_bytes(shape, max_rows, max_logit_rows) : 0;
+        return r == only(shape.devices) ? backends_[r]->workspace_bytes(shape, max_rows, max_logit_rows) : 0;
     }
     const ModelShape out = out_shape(r, shape);
-    return ranks_[r]->workspace_bytes(in_shape(r, shape), max_rows, max_logit_rows) +
-           (out.d_model > 0 ? ranks_[r]->workspace_bytes(out, max_rows, 1) : 0);
+    return backends_[r]->workspace_bytes(in_shape(r, shape), max_rows, max_logit_rows) +
+           (out.d_model > 0 ? backends_[r]->workspace_bytes(out, max_rows, 1) : 0);
 }
 
 int64_t DividedOps::workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const {
     int64_t bytes = 0;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         bytes += workspace_bytes_on(r, shape, max_rows, max_logit_rows);
     }
     return bytes;
@@ -341,10 +303,10 @@ std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shap
     space->shape = shape;
     space->max_rows = max_rows;
     space->max_logit_rows = max_logit_rows;
-    space->ranks = divided(shape.devices) ? all_ranks(ranks_.size()) : shape.devices;
-    space->in.resize(ranks_.size());
-    space->out.resize(ranks_.size());
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    space->ranks = divided(shape.devices) ? all_ranks(backends_.size()) : shape.devices;
+    space->in.resize(backends_.size());
+    space->out.resize(backends_.size());
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
         if ((space->ranks >> r & 1u) == 0) continue;
         space->in[r] =
             on(r, [&](Ops& rank) { return rank.allocate_workspace(in_shape(r, shape), max_rows, max_logit_rows); });
@@ -366,45 +328,6 @@ std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shap
     space->slots.resize(kTokenSlots);
     space->sampling.reserve(shape.vocab);
     return space;
-}
-
-void DividedOps::copy_page(KvPages& kv, int32_t from, int32_t to) {
-    auto& all = static_cast<Kv&>(kv);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        if (!all.parts[r]) continue;
-        await(r);
-        on(r, [&](Ops& rank) { rank.copy_page(*all.parts[r], from, to); });
-    }
-}
-
-void DividedOps::read_page(KvPages& kv, int32_t page, std::span<std::byte> to) {
-    auto& all = static_cast<Kv&>(kv);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        if (!all.parts[r]) continue;
-        await(r);
-        on(r, [&](Ops& rank) { rank.read_page(*all.parts[r], page, to.first(all.page_bytes[r])); });
-        to = to.subspan(all.page_bytes[r]);
-    }
-    check(to.empty(), "memory of another size than a page");
-}
-
-void DividedOps::write_page(KvPages& kv, int32_t page, std::span<const std::byte> from) {
-    auto& all = static_cast<Kv&>(kv);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        if (!all.parts[r]) continue;
-        await(r);
-        on(r, [&](Ops& rank) { rank.write_page(*all.parts[r], page, from.first(all.page_bytes[r])); });
-        from = from.subspan(all.page_bytes[r]);
-    }
-    check(from.empty(), "memory of another size than a page");
-}
-
-// Memory of a device's driver, where there is a device.
-std::unique_ptr<HostMemory> DividedOps::allocate_host(std::size_t bytes) {
-    for (const auto& rank : ranks_) {
-        if (rank->free_memory() >= 0) return rank->allocate_host(bytes);
-    }
-    return ranks_.front()->allocate_host(bytes);
 }
 
 }  // namespace foresay::kernels

@@ -24,10 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-
 #include "kernels/layer_share.h"
-#include "kernels/ops.h"
+#include "kernels/list_ops.h"
 #include "kernels/row_division.h"
 
 namespace foresay::kernels {
@@ -41,14 +39,13 @@ struct DividedOptions {
     std::chrono::milliseconds limit{5000};  // of waiting for a rank; as long again for each 64 rows
 };
 
-class DividedOps final : public Ops {
+class DividedOps final : public ListOps {
 public:
     // Between two and kMostRanks of them. Throws Error when one cannot share layers.
     explicit DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions options = {});
 
-    std::size_t size() const { return ranks_.size(); }
-    Ops& rank(std::size_t r) { return *ranks_[r]; }
-    const Ops& rank(std::size_t r) const { return *ranks_[r]; }
+    Ops& rank(std::size_t r) { return *backends_[r]; }
+    const Ops& rank(std::size_t r) const { return *backends_[r]; }
     const std::vector<std::int32_t>& shares() const { return options_.shares; }
     // Whether all ranks can have some experts of a mixture.
     bool shares_experts() const;
@@ -56,10 +53,6 @@ public:
     void set_shares(std::vector<std::int32_t> shares);
 
     BackendInfo describe() const override;
-    // The least of any rank that has memory of its own.
-    std::int64_t free_memory() const override;
-    std::int32_t prefill_rows() const override;
-    bool makes_random_weights() const override;
     void wait(Workspace& workspace) override;
 
     std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override;
@@ -73,9 +66,7 @@ public:
     std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
 
-    std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override;
-    // The same, of rank `r` alone.
-    std::int64_t kv_bytes_on(std::size_t r, const KvShape& shape, std::int32_t pages, KvFormat format) const;
+    std::int64_t kv_bytes_on(std::size_t r, const KvShape& shape, std::int32_t pages, KvFormat format) const override;
     std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                  std::int32_t max_logit_rows) const override;
     std::int64_t workspace_bytes_on(std::size_t r, const ModelShape& shape, std::int32_t max_rows,
@@ -83,10 +74,6 @@ public:
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                   std::int32_t max_logit_rows) override;
-    void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) override;
-    void read_page(KvPages& kv, std::int32_t page, std::span<std::byte> to) override;
-    void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) override;
-    std::unique_ptr<HostMemory> allocate_host(std::size_t bytes) override;
 
     void begin(Workspace& workspace, const Batch& batch) override;
     void embed(const PreparedOp& op, Workspace& workspace) override;
@@ -123,15 +110,6 @@ private:
     bool divided(std::uint32_t devices) const { return (devices & (devices - 1)) != 0; }
     std::size_t only(std::uint32_t devices) const;
     LayerShare& share(std::size_t r) const { return *shares_[r]; }
-    // call(rank r). What it throws has the rank's name.
-    template <class Call>
-    decltype(auto) on(std::size_t r, const Call& call) const {
-        try {
-            return call(*ranks_[r]);
-        } catch (const Error& problem) {
-            throw Error(options_.names[r] + ": " + problem.what());
-        }
-    }
     template <class Spec>
     std::unique_ptr<PreparedOp> prepare_whole(const Spec& spec, std::size_t r);
     // make(rank r, part) of each rank that has one.
@@ -145,6 +123,7 @@ private:
 
     // Throws Error when the rank has not run by then what it was given.
     void await(std::size_t r) const;
+    void before_pages(std::size_t r) const override { await(r); }
     void hand_over(Space& a, const Handover& what);
     // Gives the residual stream to those ranks that need it and do not have it.
     void spread(Space& a, std::uint32_t ranks);
@@ -153,7 +132,6 @@ private:
     void run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a);
     void project(const Op& op, Space& a, Values values);
 
-    std::vector<std::shared_ptr<Ops>> ranks_;
     std::vector<LayerShare*> shares_;
     DividedOptions options_;
     std::size_t rows_ = 0, rows_before_ = 0;  // of the last two forwards, which may still run

@@ -22,9 +22,7 @@ struct DividedOps::Op final : PreparedOp {
     bool keeps_branch = false;                        // of moe
 };
 
-struct DividedOps::Kv final : KvPages {
-    std::vector<std::unique_ptr<KvPages>> parts;    // by rank; null: it has no heads
-    std::vector<std::size_t> page_bytes;            // likewise
+struct DividedOps::Kv final : Pages {
     std::vector<std::vector<std::int32_t>> places;  // by rank and layer: the layer of its part; -1: none
 };
 

@@ -30,16 +30,6 @@ struct SplitOp final : PreparedOp {
     }
 };
 
-struct SplitKv final : KvPages {
-    struct Place {
-        std::size_t device = 0;
-        int32_t layer = 0;  // of that device's part
-    };
-    std::vector<std::unique_ptr<KvPages>> parts;  // by device; null: it has no layer
-    std::vector<std::size_t> page_bytes;          // likewise
-    std::vector<Place> places;                    // by layer
-};
-
 struct SplitWorkspace final : Workspace {
     std::vector<std::unique_ptr<Workspace>> parts;  // by device; null: it has no layer
     std::size_t first = 0, last = 0, current = 0;   // devices: of the embedding, of the LM head, of the rows
@@ -57,27 +47,30 @@ SplitWorkspace& self(Workspace& workspace) { return static_cast<SplitWorkspace&>
 const SplitOp& self(const PreparedOp& op) { return static_cast<const SplitOp&>(op); }
 const PreparedOp& inner(const PreparedOp& op) { return *self(op).ops[self(op).device]; }
 
-// The part of a layer's device, which must be the op's: keys and values do not cross.
-KvPages& part(const KvPages& kv, const PreparedOp& op, int32_t layer) {
-    const auto& all = static_cast<const SplitKv&>(kv);
+}  // namespace
+
+struct SplitOps::Kv final : Pages {
+    struct Place {
+        std::size_t device = 0;
+        int32_t layer = 0;  // of that device's part
+    };
+    std::vector<Place> places;  // by layer
+};
+
+KvPages& SplitOps::part(const KvPages& kv, const PreparedOp& op, int32_t layer) {
+    const auto& all = static_cast<const Kv&>(kv);
     check(all.places[static_cast<std::size_t>(layer)].device == self(op).device,
           "a layer reads keys of another device");
     return *all.parts[self(op).device];
 }
 
-int32_t layer_of(const KvPages& kv, int32_t layer) {
-    return static_cast<const SplitKv&>(kv).places[static_cast<std::size_t>(layer)].layer;
+int32_t SplitOps::layer_of(const KvPages& kv, int32_t layer) {
+    return static_cast<const Kv&>(kv).places[static_cast<std::size_t>(layer)].layer;
 }
 
-}  // namespace
-
 SplitOps::SplitOps(std::vector<std::shared_ptr<Ops>> devices, std::vector<std::string> names)
-    : devices_(std::move(devices)), names_(std::move(names)) {
-    check(!devices_.empty() && devices_.size() <= kMostDevices, "a list of one to 32 backends");
-    if (names_.empty()) {
-        for (const auto& device : devices_) names_.push_back(device->describe().name);
-    }
-    check(names_.size() == devices_.size(), "a name for each backend");
+    : ListOps(std::move(devices), std::move(names)) {
+    check(!backends_.empty() && backends_.size() <= kMostDevices, "a list of one to 32 backends");
 }
 
 std::size_t SplitOps::lowest(std::uint32_t devices) const {
@@ -87,42 +80,13 @@ std::size_t SplitOps::lowest(std::uint32_t devices) const {
 
 std::size_t SplitOps::highest(std::uint32_t devices) const {
     const auto d = static_cast<std::size_t>(std::bit_width(devices)) - 1;
-    check(devices != 0 && d < devices_.size(), "a layer is on a device that is not in the list");
+    check(devices != 0 && d < backends_.size(), "a layer is on a device that is not in the list");
     return d;
 }
 
 // ------------------------------------------------------------------------------------------------------ properties
 
-BackendInfo SplitOps::describe() const {
-    BackendInfo all{"", "", 1};
-    for (const auto& device : devices_) {
-        const BackendInfo info = device->describe();
-        all.name += (all.name.empty() ? "" : "+") + info.name;
-        all.detail += (all.detail.empty() ? "" : " + ") + info.detail;
-        all.threads = std::max(all.threads, info.threads);
-    }
-    return all;
-}
-
-int64_t SplitOps::free_memory() const {
-    int64_t least = -1;
-    for (const auto& device : devices_) {
-        const int64_t own = device->free_memory();
-        if (own >= 0) least = least < 0 ? own : std::min(least, own);
-    }
-    return least;
-}
-
-// The most that any of them wants: weights are read once for a chunk, and the host does not mind.
-int32_t SplitOps::prefill_rows() const {
-    int32_t rows = 1;
-    for (const auto& device : devices_) rows = std::max(rows, device->prefill_rows());
-    return rows;
-}
-
-bool SplitOps::makes_random_weights() const {
-    return std::ranges::all_of(devices_, [](const auto& device) { return device->makes_random_weights(); });
-}
+BackendInfo SplitOps::describe() const { return describe_all("+"); }
 
 void SplitOps::wait(Workspace& workspace) {
     const SplitWorkspace& a = self(workspace);
@@ -152,7 +116,7 @@ std::unique_ptr<PreparedOp> SplitOps::prepare(const EmbedSpec& spec) {
 std::unique_ptr<PreparedOp> SplitOps::prepare(const PerLayerEmbedSpec& spec) {
     auto op = std::make_unique<SplitOp>();
     highest(spec.shape.devices);
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
+    for (std::size_t d = 0; d < backends_.size(); ++d) {
         if ((spec.shape.devices >> d & 1u) != 0) op->add(d, on(d, [&](Ops& device) { return device.prepare(spec); }));
     }
     return op;
@@ -170,35 +134,29 @@ KvShape SplitOps::part_of(const KvShape& shape, std::size_t d) {
     return part;
 }
 
-int64_t SplitOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
-    int64_t bytes = 0;
-    for (std::size_t d = 0; d < devices_.size(); ++d) bytes += kv_bytes_on(d, shape, pages, format);
-    return bytes;
-}
-
 int64_t SplitOps::kv_bytes_on(std::size_t d, const KvShape& shape, int32_t pages, KvFormat format) const {
     const KvShape part = part_of(shape, d);
-    return part.layers.empty() ? 0 : devices_[d]->kv_bytes(part, pages, format);
+    return part.layers.empty() ? 0 : backends_[d]->kv_bytes(part, pages, format);
 }
 
 std::unique_ptr<KvPages> SplitOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
-    auto kv = std::make_unique<SplitKv>();
+    auto kv = std::make_unique<Kv>();
     kv->shape = shape;
     kv->format = format;
     kv->pages = pages;
-    kv->parts.resize(devices_.size());
-    kv->page_bytes.resize(devices_.size());
-    std::vector<int32_t> next(devices_.size());
+    kv->parts.resize(backends_.size());
+    kv->page_bytes.resize(backends_.size());
+    std::vector<int32_t> next(backends_.size());
     for (const KvLayer& layer : shape.layers) {
         const auto d = static_cast<std::size_t>(layer.device);
-        check(d < devices_.size(), "keys are on a device that is not in the list");
+        check(d < backends_.size(), "keys are on a device that is not in the list");
         kv->places.push_back({d, next[d]++});
     }
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
+    for (std::size_t d = 0; d < backends_.size(); ++d) {
         const KvShape part = part_of(shape, d);
         if (part.layers.empty()) continue;
         kv->parts[d] = on(d, [&](Ops& device) { return device.allocate_kv(part, pages, format); });
-        kv->page_bytes[d] = static_cast<std::size_t>(devices_[d]->kv_bytes(part, 1, format));
+        kv->page_bytes[d] = static_cast<std::size_t>(backends_[d]->kv_bytes(part, 1, format));
         kv->bytes += kv->parts[d]->bytes;
     }
     return kv;
@@ -209,7 +167,7 @@ int64_t SplitOps::workspace_bytes(const ModelShape& shape, int32_t max_rows, int
     const std::size_t last = highest(shape.devices);
     for (std::size_t d = 0; d <= last; ++d) {
         if ((shape.devices >> d & 1u) == 0) continue;
-        bytes += devices_[d]->workspace_bytes(shape, max_rows, d == last ? max_logit_rows : 1);
+        bytes += backends_[d]->workspace_bytes(shape, max_rows, d == last ? max_logit_rows : 1);
     }
     return bytes;
 }
@@ -222,8 +180,8 @@ std::unique_ptr<Workspace> SplitOps::allocate_workspace(const ModelShape& shape,
     workspace->max_logit_rows = max_logit_rows;
     workspace->first = workspace->current = lowest(shape.devices);
     workspace->last = highest(shape.devices);
-    workspace->parts.resize(devices_.size());
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
+    workspace->parts.resize(backends_.size());
+    for (std::size_t d = 0; d < backends_.size(); ++d) {
         if ((shape.devices >> d & 1u) == 0) continue;
         workspace->parts[d] = on(d, [&](Ops& device) {
             return device.allocate_workspace(shape, max_rows, d == workspace->last ? max_logit_rows : 1);
@@ -237,57 +195,14 @@ std::unique_ptr<Workspace> SplitOps::allocate_workspace(const ModelShape& shape,
     return workspace;
 }
 
-void SplitOps::copy_page(KvPages& kv, int32_t from, int32_t to) {
-    auto& all = static_cast<SplitKv&>(kv);
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
-        if (all.parts[d]) on(d, [&](Ops& device) { device.copy_page(*all.parts[d], from, to); });
-    }
-}
-
-void SplitOps::read_page(KvPages& kv, int32_t page, std::span<std::byte> to) {
-    auto& all = static_cast<SplitKv&>(kv);
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
-        if (!all.parts[d]) continue;
-        on(d, [&](Ops& device) { device.read_page(*all.parts[d], page, to.first(all.page_bytes[d])); });
-        to = to.subspan(all.page_bytes[d]);
-    }
-    check(to.empty(), "memory of another size than a page");
-}
-
-void SplitOps::write_page(KvPages& kv, int32_t page, std::span<const std::byte> from) {
-    auto& all = static_cast<SplitKv&>(kv);
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
-        if (!all.parts[d]) continue;
-        on(d, [&](Ops& device) { device.write_page(*all.parts[d], page, from.first(all.page_bytes[d])); });
-        from = from.subspan(all.page_bytes[d]);
-    }
-    check(from.empty(), "memory of another size than a page");
-}
-
-// Memory of a device's driver, where there is a device: the processor can use that as well.
-std::unique_ptr<HostMemory> SplitOps::allocate_host(std::size_t bytes) {
-    for (const auto& device : devices_) {
-        if (device->free_memory() >= 0) return device->allocate_host(bytes);
-    }
-    return devices_.front()->allocate_host(bytes);
-}
-
 // --------------------------------------------------------------------------------------------------------- forward
 
-// Slots are in the memory of the device that filled them, and another one embeds: so they become ids here.
 void SplitOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     SplitWorkspace& a = self(workspace);
-    a.rows.assign(batch.rows.begin(), batch.rows.end());
-    Workspace& slots = batch.token_source != nullptr ? *batch.token_source : workspace;
-    for (Row& row : a.rows) {
-        if (row.token.is_slot()) row.token = TokenRef::id(sampled(slots, row.token.slot_index()).token);
-    }
-    a.batch = batch;
-    a.batch.rows = a.rows;
-    a.batch.token_source = nullptr;
+    a.batch = with_ids(batch, workspace, a.rows);
     a.current = a.first;
-    for (std::size_t d = 0; d < devices_.size(); ++d) {
+    for (std::size_t d = 0; d < backends_.size(); ++d) {
         if (!a.parts[d]) continue;
         a.batch.logit_rows = d == a.last ? batch.logit_rows : std::span<const int32_t>();
         on(d, [&](Ops& device) { device.begin(*a.parts[d], a.batch); });

@@ -20,30 +20,23 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-
-#include "kernels/ops.h"
+#include "kernels/list_ops.h"
 
 namespace foresay::kernels {
 
 // The most backends in a list, bits of ModelShape::devices.
 inline constexpr int kMostDevices = 32;
 
-class SplitOps final : public Ops {
+class SplitOps final : public ListOps {
 public:
     // Between one and kMostDevices of them. `names`: of each, for messages: "cuda:1"; none: as they describe
     // themselves.
     explicit SplitOps(std::vector<std::shared_ptr<Ops>> devices, std::vector<std::string> names = {});
 
-    std::size_t size() const { return devices_.size(); }
-    Ops& device(std::size_t i) { return *devices_[i]; }
-    const Ops& device(std::size_t i) const { return *devices_[i]; }
+    Ops& device(std::size_t i) { return *backends_[i]; }
+    const Ops& device(std::size_t i) const { return *backends_[i]; }
 
     BackendInfo describe() const override;
-    // The least of any device that has memory of its own.
-    std::int64_t free_memory() const override;
-    std::int32_t prefill_rows() const override;
-    bool makes_random_weights() const override;
     void wait(Workspace& workspace) override;
 
     std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override;
@@ -57,18 +50,12 @@ public:
     std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override { return on_its_device(spec); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
 
-    std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override;
-    // The same, of the layers that device `d` has.
-    std::int64_t kv_bytes_on(std::size_t d, const KvShape& shape, std::int32_t pages, KvFormat format) const;
+    std::int64_t kv_bytes_on(std::size_t d, const KvShape& shape, std::int32_t pages, KvFormat format) const override;
     std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                  std::int32_t max_logit_rows) const override;
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                   std::int32_t max_logit_rows) override;
-    void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) override;
-    void read_page(KvPages& kv, std::int32_t page, std::span<std::byte> to) override;
-    void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) override;
-    std::unique_ptr<HostMemory> allocate_host(std::size_t bytes) override;
 
     void begin(Workspace& workspace, const Batch& batch) override;
     void embed(const PreparedOp& op, Workspace& workspace) override;
@@ -92,28 +79,21 @@ public:
     void write_rows(Workspace& workspace, std::span<const float> from) override;
 
 private:
+    struct Kv;
+
     template <class Spec>
     std::unique_ptr<PreparedOp> on_its_device(const Spec& spec);
     // The layers of a cache that device `d` has.
     static KvShape part_of(const KvShape& shape, std::size_t d);
     std::size_t lowest(std::uint32_t devices) const;
     std::size_t highest(std::uint32_t devices) const;
-    // call(device d). What it throws has the device's name.
-    template <class Call>
-    decltype(auto) on(std::size_t d, const Call& call) const {
-        try {
-            return call(*devices_[d]);
-        } catch (const Error& problem) {
-            throw Error(names_[d] + ": " + problem.what());
-        }
-    }
+    // The part of a layer's device, which must be the op's: keys and values do not cross.
+    static KvPages& part(const KvPages& kv, const PreparedOp& op, std::int32_t layer);
+    static std::int32_t layer_of(const KvPages& kv, std::int32_t layer);
     // Makes device `d` the one that has the rows.
     void enter(Workspace& workspace, std::size_t d);
     // An op that needs no more than the rows, on its device.
     void run(void (Ops::*of)(const PreparedOp&, Workspace&), const PreparedOp& op, Workspace& workspace);
-
-    std::vector<std::shared_ptr<Ops>> devices_;
-    std::vector<std::string> names_;
 };
 
 }  // namespace foresay::kernels

@@ -46,6 +46,28 @@ void note_form(const PanelMatrix& m, bool& codes, bool& floats) {
     if (m.panels > 0) (m.reads_floats() ? floats : codes) = true;
 }
 
+// Of mlp_out, what follows its matrix.
+std::unique_ptr<ProjectionOp> after_matrix(const MlpOutSpec& spec) {
+    auto op = std::make_unique<ProjectionOp>();
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->inner_norm = prepare_norm(spec.inner_norm);
+    op->add_branch = spec.add_branch;
+    op->scale = spec.scale;
+    op->stream_scale = spec.stream_scale;
+    return op;
+}
+
+// Of moe, what follows the experts.
+std::unique_ptr<MoeOp> after_experts(const MoeSpec& spec) {
+    auto op = std::make_unique<MoeOp>(spec.router, spec.shape);
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->down_bias = prepare_biases(spec.down_bias);
+    op->keep_branch = spec.keep_branch;
+    op->scale = spec.scale;
+    op->stream_scale = spec.stream_scale;
+    return op;
+}
+
 }  // namespace
 
 int CpuOps::rope_table(const RopeSpec& spec) {
@@ -147,14 +169,9 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpInSpec& spec) {
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpOutSpec& spec) {
     check_op(spec);
-    auto op = std::make_unique<ProjectionOp>();
+    std::unique_ptr<ProjectionOp> op = after_matrix(spec);
     op->matrix = pack(spec.down);
     op->bias = dequantize(spec.bias);
-    op->post_norm = prepare_norm(spec.post_norm);
-    op->inner_norm = prepare_norm(spec.inner_norm);
-    op->add_branch = spec.add_branch;
-    op->scale = spec.scale;
-    op->stream_scale = spec.stream_scale;
     count_work(spec, *op);
     return op;
 }
@@ -165,10 +182,9 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MoeSpec& spec) {
 }
 
 std::unique_ptr<MoeOp> CpuOps::prepare_mixture(const MoeSpec& spec) {
-    auto op = std::make_unique<MoeOp>(spec.router, spec.shape);
+    std::unique_ptr<MoeOp> op = after_experts(spec);
     op->norm = prepare_norm(spec.norm);
     op->router_norm = prepare_norm(spec.router.norm);
-    op->post_norm = prepare_norm(spec.post_norm);
     // Scores are float32, however the router is stored.
     const auto width = static_cast<std::size_t>(spec.router.weight.cols);
     std::vector<float> router(static_cast<std::size_t>(spec.router.weight.elements()));
@@ -186,25 +202,15 @@ std::unique_ptr<MoeOp> CpuOps::prepare_mixture(const MoeSpec& spec) {
     }
     op->gate_bias = prepare_biases(spec.gate_bias);
     op->up_bias = prepare_biases(spec.up_bias);
-    op->down_bias = prepare_biases(spec.down_bias);
     op->activation = spec.activation;
     op->limit = spec.limit;
-    op->scale = spec.scale;
-    op->stream_scale = spec.stream_scale;
-    op->keep_branch = spec.keep_branch;
     count_work(spec, *op);
     return op;
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare_finish(const MlpOutSpec& spec) {
     check(spec.down.empty() && spec.bias.empty(), "the sums are there");
-    auto op = std::make_unique<ProjectionOp>();
-    op->post_norm = prepare_norm(spec.post_norm);
-    op->inner_norm = prepare_norm(spec.inner_norm);
-    op->add_branch = spec.add_branch;
-    op->scale = spec.scale;
-    op->stream_scale = spec.stream_scale;
-    return op;
+    return after_matrix(spec);
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare_experts(const MoeSpec& spec) {
@@ -214,13 +220,8 @@ std::unique_ptr<PreparedOp> CpuOps::prepare_experts(const MoeSpec& spec) {
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare_expert_sum(const MoeSpec& spec) {
-    auto op = std::make_unique<MoeOp>(spec.router, spec.shape);
+    std::unique_ptr<MoeOp> op = after_experts(spec);
     op->part = MoePart::sum;
-    op->post_norm = prepare_norm(spec.post_norm);
-    op->down_bias = prepare_biases(spec.down_bias);
-    op->keep_branch = spec.keep_branch;
-    op->scale = spec.scale;
-    op->stream_scale = spec.stream_scale;
     return op;
 }
 
