@@ -38,8 +38,14 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
             devices.push_back(open_backend(one, choose_backend(one)));
         }
         if (choice.rows) {
-            return std::make_unique<kernels::DividedOps>(
-                std::move(devices), kernels::DividedOptions{.names = config.devices, .shares = {}});
+            const bool link = std::get<std::string>(config.setting("runtime.row_handover").value) == "link";
+            auto ops = std::make_unique<kernels::DividedOps>(
+                std::move(devices), kernels::DividedOptions{.names = config.devices, .shares = {}, .link = link});
+            if (link && !ops->linked()) {
+                throw Error("'runtime.row_handover' link needs GPUs that reach each other's memory, and " +
+                            config.devices.front() + " and the others of 'runtime.devices' do not; use copy");
+            }
+            return ops;
         }
         return std::make_unique<kernels::SplitOps>(std::move(devices), config.devices);
     }

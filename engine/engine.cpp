@@ -90,7 +90,7 @@ std::string Engine::backend() const {
         for (std::size_t r = 0; r < ranks->size(); ++r) {
             text += (r > 0 ? ", " : "") + backend_text(ranks->rank(r).describe());
         }
-        return "each layer divided over " + text;
+        return "each layer divided over " + text + (ranks->linked() ? ", linked" : "");
     }
     if (state_->list == nullptr) return backend_text(ops());
     return placed_text(state_->placement, *state_->list, [](const auto& info) { return backend_text(info); });

@@ -12,6 +12,12 @@ namespace foresay::kernels {
 using std::int32_t;
 using std::int64_t;
 
+namespace {
+
+constexpr std::size_t kMostLinkedRows = 16;  // those that one reading of the weights serves
+
+}  // namespace
+
 // ------------------------------------------------------------------------------------------------------- hand-overs
 
 void DividedOps::await(std::size_t r) const {
@@ -156,18 +162,97 @@ void DividedOps::begin(Workspace& workspace, const Batch& batch) {
     a.slices = false;
     a.head = nullptr;
     std::ranges::fill(a.known, 0);
-    for (const auto* of : {&a.in, &a.out}) {
-        a.batch.logit_rows = of == &a.in ? batch.logit_rows : std::span<const int32_t>();
-        for (std::size_t r = 0; r < backends_.size(); ++r) {
-            if (!(*of)[r]) continue;
-            await(r);
-            on(r, [&](Ops& rank) { rank.begin(*(*of)[r], a.batch); });
+    a.noted.clear();
+    a.notes = linked_ && divided(a.ranks) && batch.row_class == RowClass::decode && !batch.tree &&
+              batch.rows.size() <= kMostLinkedRows && !batch.logit_rows.empty();  // the LM head ends the forward
+    begin_in(a, a.in);
+    a.batch.logit_rows = {};
+    if (!a.notes) begin_in(a, a.out);
+}
+
+void DividedOps::begin_in(Space& a, const std::vector<std::unique_ptr<Workspace>>& workspaces) {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        if (!workspaces[r]) continue;
+        await(r);
+        on(r, [&](Ops& rank) { rank.begin(*workspaces[r], a.batch); });
+    }
+}
+
+bool DividedOps::note(Space& a, const Noted& call) const {
+    if (a.notes) a.noted.push_back(call);
+    return a.notes;
+}
+
+void DividedOps::run_noted(Space& a) {
+    if (!std::exchange(a.notes, false)) return;
+    if (run_linked(a)) return;
+    begin_in(a, a.out);
+    for (const Noted& call : a.noted) {
+        using Kind = LinkedCall::Op;
+        const Op& op = *call.prepared;
+        switch (call.op) {
+            case Kind::embed:
+                embed(op, a);
+                break;
+            case Kind::attention_in:
+                attention_in(op, a, *call.kv, call.layer);
+                break;
+            case Kind::attend:
+                attend(op, a, *call.kv, call.layer);
+                break;
+            case Kind::attention_out:
+                attention_out(op, a);
+                break;
+            case Kind::mlp_in:
+                mlp_in(op, a);
+                break;
+            case Kind::mlp_out:
+                mlp_out(op, a);
+                break;
+            case Kind::head:
+                lm_head(op, a);
+                break;
         }
     }
 }
 
+bool DividedOps::run_linked(Space& a) {
+    using Kind = LinkedCall::Op;
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        std::vector<LinkedCall>& calls = a.calls[r];
+        calls.clear();
+        for (const Noted& noted : a.noted) {
+            const Op& op = *noted.prepared;
+            const bool everywhere = noted.op != Kind::embed && noted.op != Kind::head;
+            if (everywhere && (op.alone || !op.ops[r])) return false;
+            if (!op.ops[r]) continue;
+            LinkedCall call{.op = noted.op, .prepared = op.ops[r].get()};
+            if (noted.kv != nullptr) {
+                call.kv = noted.kv->parts[r].get();
+                call.layer = noted.kv->places[r][static_cast<std::size_t>(noted.layer)];
+            }
+            if (everywhere) call.first = op.parts[r].first;
+            call.heads = op.heads;
+            call.sums = !op.finish.empty();
+            calls.push_back(call);
+            if (call.sums) calls.push_back({.op = Kind::mlp_out, .prepared = op.finish[r].get()});
+        }
+    }
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        if (!on(r, [&](Ops&) { return share(r).can_run_linked(*a.in[r], a.calls[r]); })) return false;
+    }
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        on(r, [&](Ops&) { share(r).run_linked(*a.in[r], a.calls[r]); });
+    }
+    ++linked_forwards_;
+    a.fresh = a.ranks;
+    a.slices = false;
+    return true;
+}
+
 void DividedOps::embed(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
+    if (note(a, {LinkedCall::Op::embed, &self(op)})) return;
     run_alone(&Ops::embed, self(op), a);
     a.fresh = 1u << self(op).rank;
 }
@@ -175,6 +260,7 @@ void DividedOps::embed(const PreparedOp& op, Workspace& workspace) {
 void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, int32_t layer) {
     Space& a = self(workspace);
     auto& all = static_cast<Kv&>(kv);
+    if (note(a, {LinkedCall::Op::attention_in, &self(op), &all, layer})) return;
     spread(a, self(op).alone ? 1u << self(op).rank : a.ranks);
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!self(op).ops[r]) continue;
@@ -185,7 +271,8 @@ void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPage
 
 void DividedOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) {
     Space& a = self(workspace);
-    const auto& all = static_cast<const Kv&>(kv);
+    auto& all = const_cast<Kv&>(static_cast<const Kv&>(kv));  // noted beside those of attention_in
+    if (note(a, {LinkedCall::Op::attend, &self(op), &all, layer})) return;
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!self(op).ops[r]) continue;
         const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
@@ -216,16 +303,20 @@ void DividedOps::project(const Op& op, Space& a, Values values) {
 
 void DividedOps::attention_out(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
+    if (note(a, {LinkedCall::Op::attention_out, &self(op)})) return;
     if (self(op).alone) return run_alone(&Ops::attention_out, self(op), a);
     project(self(op), a, Values::attended);
 }
 
 void DividedOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
-    run_all(&Ops::mlp_in, self(op), self(workspace));
+    Space& a = self(workspace);
+    if (note(a, {LinkedCall::Op::mlp_in, &self(op)})) return;
+    run_all(&Ops::mlp_in, self(op), a);
 }
 
 void DividedOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
+    if (note(a, {LinkedCall::Op::mlp_out, &self(op)})) return;
     if (self(op).alone) return run_alone(&Ops::mlp_out, self(op), a);
     project(self(op), a, Values::inner);
 }
@@ -233,6 +324,7 @@ void DividedOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
 // Each rank computes the outputs of its own experts. The others' are zeros there, so adding is putting together.
 void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
     Space& a = self(workspace);
+    run_noted(a);
     const Op& op = self(prepared);
     run_all(&Ops::moe, op, a);
     if (op.alone) return;
@@ -257,11 +349,13 @@ void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
 }
 
 void DividedOps::per_layer_embed(const PreparedOp& op, Workspace& workspace) {
+    run_noted(self(workspace));
     run_alone(&Ops::per_layer_embed, self(op), self(workspace));
 }
 
 void DividedOps::per_layer(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
+    run_noted(a);
     run_alone(&Ops::per_layer, self(op), a);
     a.fresh = 1u << self(op).rank;
     a.slices = false;
@@ -269,8 +363,9 @@ void DividedOps::per_layer(const PreparedOp& op, Workspace& workspace) {
 
 void DividedOps::lm_head(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
-    run_all(&Ops::lm_head, self(op), a);
     a.head = &self(op);
+    if (note(a, {LinkedCall::Op::head, &self(op)})) return run_noted(a);
+    run_all(&Ops::lm_head, self(op), a);
 }
 
 // --------------------------------------------------------------------------------------------------------- results
@@ -310,6 +405,7 @@ Candidates DividedOps::candidates(Workspace& workspace, int32_t slot) { return s
 
 std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
     Space& a = self(workspace);
+    run_noted(a);
     const std::size_t r = only(a.fresh);
     on(r, [&](Ops&) { share(r).start(*a.in[r]); });
     await(r);
@@ -318,6 +414,7 @@ std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
 
 void DividedOps::read_rows(Workspace& workspace, std::span<float> to) {
     Space& a = self(workspace);
+    run_noted(a);
     const std::size_t r = only(a.fresh);
     on(r, [&](Ops&) { share(r).start(*a.in[r]); });
     await(r);
@@ -326,6 +423,8 @@ void DividedOps::read_rows(Workspace& workspace, std::span<float> to) {
 
 void DividedOps::write_rows(Workspace& workspace, std::span<const float> from) {
     Space& a = self(workspace);
+    run_noted(a);
+    a.notes = false;  // a forward that does not begin with tokens
     const std::size_t r = only(a.ranks);
     on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], from); });
     a.fresh = 1u << r;

@@ -43,6 +43,7 @@ DividedOps::DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions o
             throw Error(names_[r] + " cannot share layers with other devices; use split_mode \"layer\"");
         }
     }
+    linked_ = options_.link && !options_.through_host && shares_.front()->link(shares_);
 }
 
 void DividedOps::set_shares(std::vector<int32_t> shares) {
@@ -66,6 +67,7 @@ BackendInfo DividedOps::describe() const { return describe_all("|"); }
 
 void DividedOps::wait(Workspace& workspace) {
     Space& a = self(workspace);
+    run_noted(a);
     for (const auto* of : {&a.in, &a.out}) {
         for (std::size_t r = 0; r < backends_.size(); ++r) {
             if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
@@ -124,8 +126,12 @@ std::unique_ptr<PreparedOp> DividedOps::prepare(const AttentionInSpec& spec) {
 std::unique_ptr<PreparedOp> DividedOps::prepare(const AttendSpec& spec) {
     const ModelShape& s = spec.shape;
     if (!divided(s.devices)) return prepare_whole(spec, only(s.devices));
-    return prepare_parts(spec, divide(s.kv_heads, 1, shares()),
-                         [&](std::size_t r, Part part) { return backends_[r]->prepare(part_of(spec, part)); });
+    auto op = prepare_parts(spec, divide(s.kv_heads, 1, shares()),
+                            [&](std::size_t r, Part part) { return backends_[r]->prepare(part_of(spec, part)); });
+    auto& attend = static_cast<Op&>(*op);
+    attend.heads = s.heads;
+    attend.parts = values_of_heads(s, attend.parts);
+    return op;
 }
 
 // A part of O or down, which reads all values: as mlp_out on the rank's workspace `out`.
@@ -304,6 +310,7 @@ std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shap
     space->max_rows = max_rows;
     space->max_logit_rows = max_logit_rows;
     space->ranks = divided(shape.devices) ? all_ranks(backends_.size()) : shape.devices;
+    space->calls.resize(backends_.size());
     space->in.resize(backends_.size());
     space->out.resize(backends_.size());
     for (std::size_t r = 0; r < backends_.size(); ++r) {

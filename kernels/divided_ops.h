@@ -36,6 +36,7 @@ struct DividedOptions {
     std::vector<std::string> names;         // of each rank, for messages: "cuda:1"; none: as they describe themselves
     std::vector<std::int32_t> shares;       // of each rank; none: equal ones
     bool through_host = false;              // hand over through host memory, whatever the ranks can do
+    bool link = false;                      // few decode rows: ranks hand on by themselves while they run, if they can
     std::chrono::milliseconds limit{5000};  // of waiting for a rank; as long again for each 64 rows
 };
 
@@ -49,6 +50,9 @@ public:
     const std::vector<std::int32_t>& shares() const { return options_.shares; }
     // Whether all ranks can have some experts of a mixture.
     bool shares_experts() const;
+    // Whether the ranks can run forwards of few decode rows together (DividedOptions::link), and how many they have.
+    bool linked() const { return linked_; }
+    std::int64_t linked_forwards() const { return linked_forwards_; }
     // Before anything is prepared.
     void set_shares(std::vector<std::int32_t> shares);
 
@@ -100,6 +104,7 @@ private:
     struct Op;
     struct Kv;
     struct Space;
+    struct Noted;
     // What a hand-over takes from a rank and gives to all.
     struct Handover;
 
@@ -131,8 +136,16 @@ private:
     void run_alone(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a);
     void run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a);
     void project(const Op& op, Space& a, Values values);
+    void begin_in(Space& a, const std::vector<std::unique_ptr<Workspace>>& workspaces);
+    // Linked forwards. Whether the op has been noted, to be run when the forward ends.
+    bool note(Space& a, const Noted& call) const;
+    // Runs what is noted: linked if all ranks can, else one after the other.
+    void run_noted(Space& a);
+    bool run_linked(Space& a);
 
     std::vector<LayerShare*> shares_;
+    bool linked_ = false;
+    std::int64_t linked_forwards_ = 0;
     DividedOptions options_;
     std::size_t rows_ = 0, rows_before_ = 0;  // of the last two forwards, which may still run
     std::vector<KvLayer> heads_;              // kinds of attention that were prepared: one, or layers differ

@@ -20,6 +20,15 @@ struct DividedOps::Op final : PreparedOp {
     std::vector<Part> inputs;                         // which rank makes which inputs; of O and down
     std::vector<std::unique_ptr<PreparedOp>> finish;  // by rank, what follows when all outputs are there; or empty
     bool keeps_branch = false;                        // of moe
+    std::int32_t heads = 0;                           // of attend: of all ranks
+};
+
+// An op of a forward that may be run linked.
+struct DividedOps::Noted {
+    LinkedCall::Op op = LinkedCall::Op::embed;
+    const Op* prepared = nullptr;
+    Kv* kv = nullptr;
+    std::int32_t layer = 0;
 };
 
 struct DividedOps::Kv final : Pages {
@@ -34,9 +43,12 @@ struct DividedOps::Space final : Workspace {
     std::unique_ptr<HostMemory> whole_memory, part_memory;
     std::vector<Row> rows;
     Batch batch;
-    const Op* head = nullptr;         // of the forward
-    std::vector<float> logits;        // [logit rows, V]
-    std::vector<std::uint8_t> known;  // logit rows that are there
+    bool notes = false;                          // ops are noted
+    std::vector<Noted> noted;                    // and not yet run
+    std::vector<std::vector<LinkedCall>> calls;  // of them, by rank
+    const Op* head = nullptr;                    // of the forward
+    std::vector<float> logits;                   // [logit rows, V]
+    std::vector<std::uint8_t> known;             // logit rows that are there
     std::vector<SampledToken> slots;
     KeptCandidates kept;
     SamplingScratch sampling;

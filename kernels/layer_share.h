@@ -36,6 +36,18 @@ struct Whole {
     std::int64_t rows = 0, first = 0;
 };
 
+// An op of a forward that backends run together (LayerShare::run_linked), of one of them: its part of the layer.
+struct LinkedCall {
+    enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+    Op op = Op::embed;
+    const PreparedOp* prepared = nullptr;
+    const KvPages* kv = nullptr;  // attention_in, attend; the backend's own pages and layer
+    std::int32_t layer = 0;
+    std::int32_t first = 0;  // the first value that it makes of the whole row
+    std::int32_t heads = 0;  // attend: of the whole row
+    bool sums = false;       // attention_out, mlp_out: the sums alone; the op that prepare_finish() made follows
+};
+
 class LayerShare {
 public:
     virtual ~LayerShare() = default;
@@ -70,6 +82,18 @@ public:
                              std::int64_t /*count*/) {
         return false;
     }
+
+    // Forwards of decode rows in which backends hand values on by themselves, while they run.
+    // Once, by the first of `all`, whose others are made by the same code: whether these can. Nothing is done where
+    // they cannot.
+    virtual bool link(std::span<LayerShare* const> /*all*/) { return false; }
+    // Whether this one can run its part of the forward that has begun in `workspace`: all layers divided, each with a
+    // part of this backend. The first call may be embed and the last one head. No call before has been given to it.
+    virtual bool can_run_linked(Workspace& /*workspace*/, std::span<const LinkedCall> /*calls*/) { return false; }
+    // Starts it, without waiting. Only if all can, and then all of them must before any is waited for. Afterwards every
+    // workspace has the whole residual stream. A backend that does not hear from another in time throws Error where its
+    // results are asked for, and cannot run linked forwards from then on.
+    virtual void run_linked(Workspace& /*workspace*/, std::span<const LinkedCall> /*calls*/) {}
 };
 
 }  // namespace foresay::kernels

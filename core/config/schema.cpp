@@ -255,6 +255,14 @@ std::vector<KeySpec> make_schema() {
          {},
          "with split_mode row, the share of each of runtime.devices relative to the others, as [1, 2]; empty: equal "
          "ones, or by free memory where those have no room"},
+        {"runtime.row_handover",
+         ValueType::choice,
+         std::string("copy"),
+         {},
+         {},
+         {"copy", "link"},
+         "with split_mode row, how GPUs hand values to each other in forwards of up to 16 decode rows: copy: between "
+         "launches; link: within one kernel for each GPU, where they have peer access"},
         {"runtime.device_mib",
          ValueType::integer_list,
          std::vector<std::int64_t>{},

@@ -274,7 +274,11 @@ public:
 
     std::span<float> logits(Workspace& workspace, int32_t i) override {
         CudaWorkspace& w = self(workspace);
-        return run_noted(w, [&] { return w.logits.on_host(i, stream_); });
+        return run_noted(w, [&] {
+            const std::span<float> row = w.logits.on_host(i, stream_);
+            check_link(w);
+            return row;
+        });
     }
     std::span<const float> residual(Workspace& workspace, int32_t t) override {
         CudaWorkspace& w = self(workspace);
@@ -286,6 +290,7 @@ public:
                                        cudaMemcpyDeviceToHost, stream_),
                        "cannot copy the residual stream");
             stream_.wait();
+            check_link(w);
             return std::span<const float>(host, size(width));
         });
     }
@@ -296,6 +301,7 @@ public:
             cuda_check(cudaMemcpyAsync(to.data(), w.x.data(), to.size_bytes(), cudaMemcpyDeviceToHost, stream_),
                        "cannot copy the residual stream");
             stream_.wait();
+            check_link(w);
         });
     }
     // The calls that follow are enqueued after the copy, as a forward that begins without embed().
@@ -389,7 +395,102 @@ public:
         return true;
     }
 
+    // Each on a device of its own, all of which reach each other's memory.
+    bool link(std::span<LayerShare* const> all) override {
+        std::vector<CudaOps*> ranks;
+        for (LayerShare* const share : all) ranks.push_back(dynamic_cast<CudaOps*>(share));
+        for (CudaOps* const one : ranks) {
+            for (CudaOps* const other : ranks) {
+                if (one == nullptr || other == nullptr) return false;
+                const int device = other->device_.info().index;
+                if (one != other && (one->device_.info().index == device || !one->has_peer(device))) return false;
+            }
+        }
+        auto ends = std::make_shared<std::vector<std::unique_ptr<RankLink>>>();
+        std::vector<RankLink*> links;
+        for (CudaOps* const rank : ranks) {
+            const DeviceScope scope = rank->use();
+            ends->push_back(std::make_unique<RankLink>());
+            links.push_back(ends->back().get());
+        }
+        RankLink::connect(links);
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+            ranks[r]->link_ = links[r];
+            ranks[r]->links_ = ends;
+        }
+        return true;
+    }
+    bool can_run_linked(Workspace& workspace, std::span<const LinkedCall> calls) override {
+        CudaWorkspace& w = self(workspace);
+        if (link_ == nullptr || link_->failed()) return false;
+        ForwardShape shape = w.forward;
+        shape.link = link_;
+        shape.flash = {};  // attention is a part of the launch
+        if (shape == w.linked_shape && std::ranges::equal(calls, w.linked_calls, {}, op_call)) return w.links;
+        const DeviceScope scope = use();
+        run_open();
+        w.linked_shape = shape;
+        w.linked_calls.clear();
+        for (const LinkedCall& call : calls) w.linked_calls.push_back(op_call(call));
+        const ForwardShape before = std::exchange(w.forward, shape);
+        w.links = reporting(w, [&] {
+            try {
+                return ForwardRunner(w).can_link(w.linked_calls);
+            } catch (...) {
+                ForwardRunner(w).abandon();
+                throw;
+            }
+        });
+        w.forward = before;
+        return w.links;
+    }
+    void run_linked(Workspace& workspace, std::span<const LinkedCall>) override {
+        CudaWorkspace& w = self(workspace);
+        w.forward = w.linked_shape;
+        for (const OpCall& call : w.linked_calls) w.recorder.note(call);
+        run_noted(w, [&] { link_->ask(stream_); });
+    }
+
 private:
+    static OpCall op_call(const LinkedCall& call) {
+        using Kind = LinkedCall::Op;
+        const auto kind = [&] {
+            switch (call.op) {
+                case Kind::embed:
+                    return ForwardOp::embed;
+                case Kind::attention_in:
+                    return ForwardOp::attention_in;
+                case Kind::attend:
+                    return ForwardOp::attend;
+                case Kind::attention_out:
+                    return ForwardOp::attention_out;
+                case Kind::mlp_in:
+                    return ForwardOp::mlp_in;
+                case Kind::mlp_out:
+                    return ForwardOp::mlp_out;
+                case Kind::head:
+                    break;
+            }
+            return ForwardOp::head;
+        };
+        const auto& known = static_cast<const CudaPreparedOp&>(*call.prepared);
+        const auto* pages = static_cast<const CudaKv*>(call.kv);
+        return {.op = kind(),
+                .layer = call.layer,
+                .prepared = &known,
+                .kv = pages,
+                .prepared_id = known.id,
+                .kv_id = pages != nullptr ? pages->id : 0,
+                .first = call.first,
+                .heads = call.heads,
+                .sums = call.sums};
+    }
+    // After the stream has been waited for.
+    void check_link(const CudaWorkspace& w) const {
+        if (w.forward.link != nullptr && link_->failed()) {
+            throw Error("another GPU has not passed on its values in time, so the answer ends here");
+        }
+    }
     static Error no_shared_experts() {
         return Error("the experts of a mixture cannot be divided over GPUs yet; use runtime.split_mode = \"layer\"");
     }
@@ -473,6 +574,10 @@ private:
     RopeCache ropes_;
     std::unique_ptr<Event> event_;  // of hand-overs to other devices
     std::map<int, bool> peers_;
+    RankLink* link_ = nullptr;  // to the other ranks, if there are any
+    // The ends of all ranks, which are kept until the last of them has ended: what one runs stores in the others'
+    // memory.
+    std::shared_ptr<std::vector<std::unique_ptr<RankLink>>> links_;
     std::shared_ptr<OpenForward> open_ = std::make_shared<OpenForward>();
 };
 

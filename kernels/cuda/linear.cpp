@@ -229,6 +229,7 @@ void OutLinear::launch(const LinearCall& call, const Io& io) const {
     epilogue.raw = io.raw;
     epilogue.scale = scale_;
     epilogue.out_stride = panels_.rows();
+    epilogue.first_output = io.first;
     GemvOp op;
     op.x = io.input;
     const GemvStep step{.bias = bias_.data()};
@@ -272,6 +273,7 @@ void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
     epilogue.limit = limit_;
     epilogue.out = io.ff;
     epilogue.out_stride = gated_ ? panels_.rows() / 2 : panels_.rows();
+    epilogue.first_output = io.first;
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;

@@ -163,7 +163,8 @@ public:
     struct Io {
         const float* input = nullptr;  // [T, inputs]
         float* x = nullptr;            // [T, outputs]: x += scale * (W input + bias)
-        float* raw = nullptr;  // [T, outputs]: when set, W input + bias goes here and x is untouched (post norms)
+        float* raw = nullptr;    // [T, outputs]: when set, W input + bias goes here and x is untouched (post norms)
+        std::int32_t first = 0;  // of linked ranks: which value of the whole row the first output is
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
@@ -186,6 +187,7 @@ public:
         // The next op of the same workspace, if it alone reads ff: prefill rows may then go to it in the form that it
         // multiplies, and `ff` is not written.
         const OutLinear* reader = nullptr;
+        std::int32_t first = 0;  // as in OutLinear
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;

@@ -166,6 +166,7 @@ device = "cuda:1"
 devices = ["cuda:1", "cpu"]
 split_mode = "layer"
 device_shares = [1, 2]
+row_handover = "link"
 device_layers = [3, 4]
 device_mib = [24576, 0]
 threads = 2

@@ -78,6 +78,8 @@ FORESAY_HOST_DEVICE constexpr std::int32_t rows_per_tile(std::int32_t group) {
 struct AttendCall {
     BatchView batch;
     bool tree = false;  // some row has tree ancestors
+    // Query heads of the rows of `out`, of which these are some, where it lies in the memory of linked ranks.
+    std::uint16_t whole_heads = 0;
     std::int32_t tiles = 0;
     std::int32_t chunks = 0;  // decode: chunks that the launch covers, at least those of the longest row
     std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -110,7 +112,8 @@ struct AttendCall {
     float q_eps = 0.0f, k_eps = 0.0f;
     std::int32_t rope_pairs = 0;
     RopePairs pairs = RopePairs::none;
-    std::int32_t rows = 0;  // T; for raw, new_kv and wide heads only
+    std::int32_t rows = 0;         // T; for raw, new_kv and wide heads only
+    std::int32_t first_value = 0;  // with whole_heads: of the first of these heads in a row of `out`
     // Decode rows. Every launch leaves both as it found them.
     float* partial = nullptr;       // attend_partial_floats(), all bytes kNotReadyByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0

@@ -325,7 +325,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
 
 // The rows of a finished unit: divided by their sums to `to` where the tile has this chunk only, else with peak and sum
 // to the flagged words of the merge.
-template <class Form, int kWidth, int kColumns, class Shared, class Group>
+template <class Form, int kWidth, int kColumns, class Output, class Shared, class Group>
 __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to,
                                            const float* sinks, Shared& shared, const Group& group,
                                            Softmax<kColumns>& state) {
@@ -387,9 +387,9 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
     }
     each_value([&](int r, float low, float high) {
         const float factor = reciprocal(sinks != nullptr ? sum_of(r) + shared.sums[r][kSinkAt] : sum_of(r));
-        float* const row = to + unit.tile.values(c, r);
-        if (d < c.head_dim) row[d] = low * factor;
-        if (d + 8 < c.head_dim) row[d + 8] = high * factor;
+        float* const row = to + Output::place(c, unit.tile, r);
+        if (d < c.head_dim) Output::store(row + d, low * factor);
+        if (d + 8 < c.head_dim) Output::store(row + d + 8, high * factor);
     });
 }
 
@@ -428,6 +428,7 @@ struct AttendMemory {
     const char* units;
     const char* groups;
     __device__ const AttendCall& call(const attention::UnitDescriptors&) const { return described; }
+    using Output = attention::OwnOutput;
     static __device__ std::uint32_t call_at(const AttendCall&) { return 0; }
     __device__ std::uint32_t units_at() const { return shared_address(units); }
     __device__ std::uint32_t groups_at() const { return shared_address(groups); }
@@ -542,8 +543,9 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             Group().meet();
             Softmax<kColumns> state;
             attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
-            store_rows<Form, kWidth, kColumns>(memory.call(), here(), memory.units().layer.out,
-                                               memory.units().layer.sinks, memory.shared(), Group(), state);
+            store_rows<Form, kWidth, kColumns, typename Base::Output>(memory.call(), here(), memory.units().layer.out,
+                                                                      memory.units().layer.sinks, memory.shared(),
+                                                                      Group(), state);
         };
         if (here().tile.used() <= 8) {
             with_columns(std::integral_constant<int, 1>());
@@ -554,8 +556,8 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         Group().meet();  // all are done with this unit
     }
     // No unit is left for this group.
-    merge_rows<kWidth, kWarps>(memory.call(), memory.units().layer.out, memory.units().layer.sinks, memory.shared(),
-                               Group(), groups());
+    merge_rows<typename Base::Output, kWidth, kWarps>(memory.call(), memory.units().layer.out,
+                                                      memory.units().layer.sinks, memory.shared(), Group(), groups());
 }
 
 }  // namespace foresay::kernels::cuda

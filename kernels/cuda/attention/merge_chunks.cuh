@@ -23,6 +23,14 @@ namespace foresay::kernels::cuda::attention {
 inline constexpr int kMergeShares = 8;
 static_assert(kNotReady == 0x01010101u * kNotReadyByte);
 
+// Where outputs go: rows of the heads of the call, on this device. Kernels may have another one (kernels/cuda/decode).
+struct OwnOutput {
+    static __device__ std::int64_t place(const AttendCall& c, const Tile& tile, std::int32_t r) {
+        return tile.values(c, r);
+    }
+    static __device__ void store(float* at, float value) { *at = value; }
+};
+
 // What a unit leaves for the merge.
 template <int kWidth>
 struct Partial {
@@ -117,7 +125,7 @@ __device__ inline float worth(float before, float now) {
 }
 
 // Row r of a tile, whose first value goes to `to`, from chunks first .. last. `sink`: of its head; null: none.
-template <int kWidth, int kWarps, class Shared>
+template <class Output, int kWidth, int kWarps, class Shared>
 __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t first, std::int32_t last, int r,
                                           float* to, const float* sink, std::int32_t head_dim, Shared& shared,
                                           const GroupThread<kWarps>& group) {
@@ -201,13 +209,13 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
             out = fmaf(shared.merged[share][d], now, out);
         }
         if (sink != nullptr) sum += sink_weight(*sink, top);
-        if (d < head_dim) to[d] = out * reciprocal(sum);
+        if (d < head_dim) Output::store(to + d, out * reciprocal(sum));
     }
     group.meet();  // the memory may be overwritten from here on
 }
 
 // This group's share of the rows to merge.
-template <int kWidth, int kWarps, class Shared>
+template <class Output, int kWidth, int kWarps, class Shared>
 __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, const float* sinks, Shared& shared,
                                            const GroupThread<kWarps>& group, std::int32_t groups) {
 #pragma unroll 1
@@ -219,8 +227,8 @@ __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, const
         const std::int32_t first = chunk_of(tile.least(c), c.block_shift),
                            last = chunk_of(tile.state.highest, c.block_shift);
         if (first == last) continue;
-        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + tile.values(c, r),
-                                  sinks != nullptr ? sinks + tile.head(r) : nullptr, c.head_dim, shared, group);
+        merge_row<Output, kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + Output::place(c, tile, r),
+                                          sinks != nullptr ? sinks + tile.head(r) : nullptr, c.head_dim, shared, group);
     }
 }
 

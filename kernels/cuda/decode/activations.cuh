@@ -32,6 +32,7 @@
 
 #include "kernels/cuda/decode/flagged_words.cuh"
 #include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/decode/rank_link.cuh"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/half_pairs.cuh"
 #include "kernels/cuda/device/mma.cuh"
@@ -91,9 +92,10 @@ public:
 
     // Loads this warp's slice of blocks first .. first + count - 1 of every row of `x` (zeros beyond), waits for
     // flagged words, and leaves the row statistics. Rows pass through the memory of this warp's panel sums, which must
-    // be free.
+    // be free. `link`: as in epilogue_panels().
+    template <bool kLinked = false>
     __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
-                         const GemvPlan& plan, char* shared) {
+                         const GemvPlan& plan, char* shared, LinkTable* link = nullptr) {
         const Reader reader{op, x, norm, first, count, plan, shared};
         if constexpr (NT > 1) {
             const auto lane = static_cast<int>(thread_index() % 32);
@@ -104,11 +106,11 @@ public:
         for (int nt = NT - 1; nt >= 0; --nt) {
             const int here = min(rows - 8 * nt, 8);
             if (here == 1) {
-                read<1>(nt, reader, here);
+                read<1, kLinked>(nt, reader, here, link);
             } else if (here <= 4) {
-                read<4>(nt, reader, here);
+                read<4, kLinked>(nt, reader, here, link);
             } else {
-                read<8>(nt, reader, here);
+                read<8, kLinked>(nt, reader, here, link);
             }
             if constexpr (Form::has_sums) sum_up(nt);
         }
@@ -163,8 +165,9 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
 
     // Rows 8 nt .. 8 nt + here - 1, at most B, all in flight at once. A lane loads neighbouring inputs of all rows, and
     // has to pass them to the lanes that multiply with them.
-    template <int B>
-    __device__ void read(int nt, const Reader& r, int here) {
+    template <int B, bool kLinked>
+    __device__ void read(int nt, const Reader& r, int here, LinkTable* link) {
+        Patience<kLinked> patience(link);
         float4 x[B][kVectors];
         const float* from[kVectors];  // row 0
         std::int32_t stride[kVectors];
@@ -193,6 +196,9 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
             const bool looks = thread_index() % 8 == 7;
             bool missing = looks;
             while (__any_sync(~0u, missing)) {
+                if constexpr (kLinked) {
+                    if (__any_sync(~0u, patience.ends())) break;
+                }
                 float4 last[kVectors] = {};
 #pragma unroll
                 for (int v = 0; v < kVectors; ++v) load_flagged4_if(last[v], missing, place_of(batch_row(B - 1), v));
@@ -226,6 +232,9 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
                 }
                 const unsigned those = __ballot_sync(~0u, most == kNotReady);
                 if (those == 0) break;
+                if constexpr (kLinked) {
+                    if (__any_sync(~0u, patience.ends())) break;
+                }
 #pragma unroll
                 for (int v = 0; v < kVectors; ++v) {
                     asm volatile(

@@ -90,18 +90,24 @@ __device__ inline EpilogueOperand load_epilogue_operand(const EpilogueArgs& f, c
     return operand;
 }
 // Loads again until a flagged residual is there.
-template <Epilogue kKind>
+template <Epilogue kKind, class Wait>
 __device__ inline void await_epilogue_operand(const EpilogueArgs& f, const float* from, std::int32_t packed, int t,
-                                              EpilogueOperand& operand) {
-    while (not_ready(operand.value)) operand = load_epilogue_operand<kKind>(f, from, packed, t);
+                                              EpilogueOperand& operand, Wait wait) {
+    while (not_ready(operand.value) && !wait.ends()) operand = load_epilogue_operand<kKind>(f, from, packed, t);
 }
+
+// Where what is passed on goes: to this device alone.
+struct StoreHere {
+    __device__ void operator()(float* at, float value) const { *at = value; }
+};
 
 // a, b: the complete sums of the pair for row t of the batch. `bias` and `kv` are the layer's (GemvStep); `out` is
 // f.target(), in the buffer of the step where it is flagged. `packed` counts from the part's first row; rows that pad
-// the last panel are skipped, and of an odd last row only `a` exists.
-template <Epilogue kKind>
+// the last panel are skipped, and of an odd last row only `a` exists. `store`: of what other CTAs read in this launch.
+template <Epilogue kKind, class Store = StoreHere>
 __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const float* bias, __half* kv,
-                                     std::int32_t packed, int t, float a, float b, const EpilogueOperand& operand) {
+                                     std::int32_t packed, int t, float a, float b, const EpilogueOperand& operand,
+                                     const Store& store = {}) {
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
     const PairRows rows = pair_rows<kKind>(f, packed);
@@ -110,23 +116,28 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
         if (two) b += bias[rows.b];
     }
     float* const to = out + t * f.out_stride;
-    if ((kProjects<kKind> || kKind == Epilogue::out) && f.raw != nullptr) {
+    if (kProjects<kKind> && f.raw != nullptr) {
         to[rows.a] = a;
         if (two) to[rows.b] = b;
         return;
     }
+    if (kKind == Epilogue::out && f.raw != nullptr) {
+        store(to + rows.a, a);
+        if (two) store(to + rows.b, b);
+        return;
+    }
     if (kKind == Epilogue::out) {
-        to[rows.a] = fmaf(f.scale, a, operand.value.x);
-        if (two) to[rows.b] = fmaf(f.scale, b, operand.value.y);
+        store(to + rows.a, fmaf(f.scale, a, operand.value.x));
+        if (two) store(to + rows.b, fmaf(f.scale, b, operand.value.y));
         return;
     }
     if (kKind == Epilogue::mlp_in) {
-        to[packed / 2] = gated(f.activation, f.limit, a, b);
+        store(to + packed / 2, gated(f.activation, f.limit, a, b));
         return;
     }
     if (kKind == Epilogue::mlp_up) {
-        to[rows.a] = activated(f.activation, a);
-        if (two) to[rows.b] = activated(f.activation, b);
+        store(to + rows.a, activated(f.activation, a));
+        if (two) store(to + rows.b, activated(f.activation, b));
         return;
     }
     if (kKind == Epilogue::head) {

@@ -21,6 +21,8 @@ namespace foresay::kernels::cuda {
 
 template <QuantType E>
 void launch_gemv_as(const GemvArgs<kManySteps>& args, int processors, bool overlap, cudaStream_t stream);
+template <QuantType E, bool kMixes>
+void launch_linked_as(const LinkedArgs& args, int processors, bool overlap, cudaStream_t stream);
 
 namespace {
 
@@ -173,6 +175,18 @@ void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int pro
     if (quant_type == QuantType::packed) return launch_gemv_as<QuantType::packed>(args, processors, overlap, stream);
     visit_quant_type(quant_type,
                      [&](auto q) { launch_gemv_as<decltype(q)::kQuantType>(args, processors, overlap, stream); });
+}
+
+void launch_gemv_linked(QuantType quant_type, const LinkedArgs& args, int processors, bool overlap,
+                        cudaStream_t stream) {
+    check(can_link(quant_type), "a quantisation type with kernels for linked ranks");
+    if (quant_type == QuantType::q4_0) {
+        launch_linked_as<QuantType::q4_0, false>(args, processors, overlap, stream);
+    } else if (quant_type == QuantType::q8_0) {
+        launch_linked_as<QuantType::q8_0, false>(args, processors, overlap, stream);
+    } else {
+        launch_linked_as<kLargestOfMix, true>(args, processors, overlap, stream);
+    }
 }
 
 }  // namespace foresay::kernels::cuda

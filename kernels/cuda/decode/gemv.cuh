@@ -72,12 +72,25 @@ struct AttendBase {
     static __device__ std::uint32_t groups_at() {
         return static_cast<std::uint32_t>(load_shared1(start() + kStepStateAt + offsetof(StepState, attend_at)));
     }
+    using Output = attention::OwnOutput;
+};
+// The same where a rank's heads are some of those of whole rows, which all ranks have.
+struct LinkedAttendBase : AttendBase {
+    struct Output {
+        static __device__ std::int64_t place(const AttendCall& c, const attention::Tile& tile, std::int32_t r) {
+            return (static_cast<std::int64_t>(tile.row(r)) * c.whole_heads + tile.head(r)) * c.head_dim;
+        }
+        static __device__ void store(float* at, float value) {
+            extern __shared__ __align__(128) char shared[];
+            store_to_all(shared_link(shared), at, value);
+        }
+    };
 };
 
 // This CTA's units of the attention of decode rows. `call` points to an AttendCall in shared memory. Before it reads
 // keys of this forward it waits until `counter` has `arrivals`, those of all projections so far. Not inlined: it needs
 // every register there is, and inlined it would take them from the matrix steps.
-template <int kWidth, KvFormat kFormat, int kWarps>
+template <int kWidth, KvFormat kFormat, int kWarps, class Base>
 __device__ __noinline__ void attend_cta_share_of(const char* call, const AttendLayer layer,
                                                  const std::uint32_t* counter, std::uint32_t arrivals) {
     using attention::group_warps;
@@ -87,7 +100,7 @@ __device__ __noinline__ void attend_cta_share_of(const char* call, const AttendL
     // Tells the compiler that the pointer is to shared memory, which it cannot see from a function that is not inlined;
     // otherwise every access is a generic one.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
-    attend_group<kWidth, kFormat, kGroups, false>(c, layer, AttendBase(), [&] {
+    attend_group<kWidth, kFormat, kGroups, false>(c, layer, Base(), [&] {
         const attention::GroupThread<group_warps(kWidth)> group;
         if (group.thread() == 0) wait_for_arrivals(counter, arrivals);
         group.meet();
@@ -95,21 +108,21 @@ __device__ __noinline__ void attend_cta_share_of(const char* call, const AttendL
 }
 
 // The same for any width. Returns whether the CTA takes part, and so has to arrive at the counter of attention.
-template <KvFormat kFormat, int kWarps>
+template <KvFormat kFormat, int kWarps, class Base>
 __device__ bool attend_cta_share(const AttendCall& c, const char* call, const AttendLayer& layer,
                                  const std::uint32_t* counter, std::uint32_t arrivals) {
     const auto blocks = static_cast<std::int32_t>(gridDim.x);
     if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
     if (kWarps >= attention::group_warps(256) && c.layout.width == 256) {
         if constexpr (kWarps >= attention::group_warps(256)) {
-            attend_cta_share_of<256, kFormat, kWarps>(call, layer, counter, arrivals);
+            attend_cta_share_of<256, kFormat, kWarps, Base>(call, layer, counter, arrivals);
         }
     } else if (c.layout.width == 128) {
-        attend_cta_share_of<128, kFormat, kWarps>(call, layer, counter, arrivals);
+        attend_cta_share_of<128, kFormat, kWarps, Base>(call, layer, counter, arrivals);
     } else if (c.layout.width == 64) {
-        attend_cta_share_of<64, kFormat, kWarps>(call, layer, counter, arrivals);
+        attend_cta_share_of<64, kFormat, kWarps, Base>(call, layer, counter, arrivals);
     } else {
-        attend_cta_share_of<32, kFormat, kWarps>(call, layer, counter, arrivals);
+        attend_cta_share_of<32, kFormat, kWarps, Base>(call, layer, counter, arrivals);
     }
     return true;
 }
@@ -217,8 +230,9 @@ __device__ __forceinline__ void multiply_cta_share(const Args& args, char* share
         const CtaShare share = CtaShare::of(args, shared, s);
         if (share.idle()) return;
         PanelSums<kWarps>(shared, plan, args.rows, Ring::resumed(args, shared).panels_summed()).all_read();
-        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, share.first,
-                share.count, args.rows, plan, shared);
+        in.template load<Args::kLinked>(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer),
+                                        args.step[s].norm, share.first, share.count, args.rows, plan, shared,
+                                        link_of(args));
     }
     auto ring = Ring::resumed(args, shared);
     PanelSums<kWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
@@ -297,6 +311,9 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                 reinterpret_cast<const std::uint32_t*>(args.attends)[i];
         }
     }
+    if constexpr (Args::kLinked) {
+        if (threadIdx.x == 0) *reinterpret_cast<LinkTable**>(shared + kLinkAt) = args.link;
+    }
     CtaShare::start(args, shared);
     __syncthreads();
     if (warp == kWarps) {
@@ -327,7 +344,8 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
             const GemvOp& op = args.op(s);
             if (op.kind == OpKind::attend) {
                 const AttendCall& call = args.attends[op.attend];
-                attended = attend_cta_share<kFormat, kWarps>(
+                using Base = std::conditional_t<Args::kLinked, LinkedAttendBase, AttendBase>;
+                attended = attend_cta_share<kFormat, kWarps, Base>(
                     call, shared + kAttendCallsAt + op.attend * sizeof(AttendCall),
                     args.step[s].attend_layer(call.out + args.flagged_offset(op.out_flagged, args.step[s].out_buffer)),
                     counters + kMatrixArrivals, state->matrix_arrivals);
@@ -343,9 +361,9 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                     op.x + args.flagged_offset(op.x_flagged, step.x_buffer),
                     op.epilogue.residual + args.flagged_offset(op.residual_flagged, step.residual_buffer),
                     op.epilogue.out + args.flagged_offset(op.out_flagged, step.out_buffer)};
-                add_rows_share<kWarps>(op, step, places, args.rows,
-                                       reinterpret_cast<float*>(shared + args.plan.row_stats_at),
-                                       [] { multiplier_barrier<kWarps>(); });
+                add_rows_share<kWarps, Args::kLinked>(op, step, places, args.rows,
+                                                      reinterpret_cast<float*>(shared + args.plan.row_stats_at),
+                                                      link_of(args), [] { multiplier_barrier<kWarps>(); });
                 s = state->step;
                 if (s + 1 < args.steps) {
                     multiplier_barrier<kWarps>();

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/decode/rank_link.h"
 #include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
 
@@ -113,6 +114,7 @@ struct EpilogueArgs {
     Activation activation = Activation::silu;  // mlp_in, mlp_up
     std::int32_t first_row = 0;                // of the stack: where this part begins
     std::int32_t rows = 0;                     // of this part, without padding
+    std::int32_t first_output = 0;             // of a rank's part: which value of the whole row is its first
     float* out = nullptr;                      // x (added to), ff, logits, or q
     const float* residual = nullptr;           // out: what is added to
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
@@ -233,6 +235,7 @@ template <int Steps>
 struct GemvArgs {
     static_assert(kMaxAttendKinds * sizeof(AttendCall) <= kAttendUnitsAt - kAttendCallsAt);
     static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
+    static constexpr bool kLinked = false;               // values go to other GPUs as well
     GemvOp ops[kMaxGemvOps];
     AttendCall attends[kMaxAttendKinds];
     GemvPlan plan;
@@ -259,7 +262,13 @@ inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
     std::copy_n(many.step, many.steps, few.step);
     return few;
 }
-static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
+
+// Of a rank's part of all layers (rank_link.h).
+struct LinkedArgs : GemvArgs<kManySteps> {
+    static constexpr bool kLinked = true;
+    LinkTable* link = nullptr;
+};
+static_assert(sizeof(LinkedArgs) <= 32764);
 
 // Memory that the launches of one device share: counters, zeros, sums of split matrices, flagged words.
 struct GemvScratch {
@@ -286,5 +295,13 @@ void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int pro
                  cudaStream_t stream);
 // The same for steps of several types that share_launch(), which their ops name. The plan is that of kLargestOfMix.
 void launch_gemv_mix(const GemvArgs<kManySteps>& args, int processors, bool overlap, cudaStream_t stream);
+
+// The types whose launches can be linked: those for which kernels are compiled (gemv_linked_*.cu).
+constexpr bool can_link(QuantType type) {
+    return type == QuantType::q4_0 || type == QuantType::q8_0 || share_launch(type, kLargestOfMix);
+}
+// The same for a rank's part of all layers.
+void launch_gemv_linked(QuantType quant_type, const LinkedArgs& args, int processors, bool overlap,
+                        cudaStream_t stream);
 
 }  // namespace foresay::kernels::cuda

@@ -162,10 +162,16 @@ struct BufferPlaces {
 // there; all between stays in the buffers.
 class FlaggedOps {
 public:
-    FlaggedOps(const Args& args, std::span<const LayerForm> layers, const BufferPlaces& places)
-        : args_(args), layers_(layers), at_(places), buffer_(args.plan.flagged) {
+    // `linked`: x is in the buffers before the first layer as well, and stays there after the last one.
+    FlaggedOps(const Args& args, std::span<const LayerForm> layers, const BufferPlaces& places, bool linked)
+        : args_(args),
+          layers_(layers),
+          at_(places),
+          buffer_(args.plan.flagged),
+          width_(args.op(layers[0].begin).inputs),
+          inner_(args.op(layers[0].mlp_out()).inputs) {
         for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-            put_layer(layers[layer], layer == 0, layer + 1 == layers.size());
+            put_layer(layers[layer], layer == 0 && !linked, layer + 1 == layers.size() && !linked);
         }
     }
     // Whether a launch has room for so many different ones.
@@ -174,7 +180,9 @@ public:
     void use(Args& args) const {
         std::copy_n(ops_.begin(), op_count_, args.ops);
         args.op_count = op_count_;
-        for (int32_t kind = 0; kind < args.attend_count; ++kind) args.attends[kind].out = buffer_ + at_.attended;
+        for (int32_t kind = 0; kind < args.attend_count; ++kind) {
+            args.attends[kind].out = buffer_ + at_.attended + args.attends[kind].first_value;
+        }
         for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
             const LayerForm& form = layers_[layer];
             const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
@@ -216,33 +224,39 @@ private:
         add_out.x = buffer_ + (form.adds ? at_.attention_branch : at_.attended);
         add_out.x_flagged = add_out.out_flagged = true;
         add_out.resets_buffers = !form.adds;
-        add_out.epilogue.out = buffer_ + at_.x_after_attention;
+        const int32_t own = form.adds ? 0 : add_out.epilogue.first_output;  // of the row that a step adds up: all
+        add_out.epilogue.out = buffer_ + at_.x_after_attention + own;
+        if (!form.adds) add_out.epilogue.out_stride = width_;
         if (!first) {
             add_out.residual_flagged = true;
-            add_out.epilogue.residual = buffer_ + at_.x_after_mlp;
+            add_out.epilogue.residual = buffer_ + at_.x_after_mlp + own;
         }
         put(add_out);
         GemvOp mlp_in = args_.op(form.mlp_in());
         mlp_in.x_flagged = mlp_in.out_flagged = true;
         mlp_in.x = buffer_ + at_.x_after_attention;
-        mlp_in.epilogue.out = buffer_ + at_.ff;
+        mlp_in.epilogue.out = buffer_ + at_.ff + mlp_in.epilogue.first_output;
+        mlp_in.epilogue.out_stride = inner_;
         put(mlp_in);
         if (form.adds) put(branch(args_.op(form.mlp_out()), buffer_ + at_.ff, buffer_ + at_.mlp_branch));
         GemvOp add_mlp = args_.op(form.add_mlp());
         add_mlp.x = buffer_ + (form.adds ? at_.mlp_branch : at_.ff);
         add_mlp.x_flagged = add_mlp.residual_flagged = true;
-        add_mlp.epilogue.residual = buffer_ + at_.x_after_attention;
+        const int32_t part = form.adds ? 0 : add_mlp.epilogue.first_output;
+        add_mlp.epilogue.residual = buffer_ + at_.x_after_attention + part;
+        if (!form.adds) add_mlp.epilogue.out_stride = width_;
         if (!last) {
             add_mlp.out_flagged = true;
-            add_mlp.epilogue.out = buffer_ + at_.x_after_mlp;
+            add_mlp.epilogue.out = buffer_ + at_.x_after_mlp + part;
         }
         put(add_mlp);
     }
     // A matrix that leaves its sums as they are.
-    static GemvOp branch(GemvOp op, const float* from, float* to) {
+    GemvOp branch(GemvOp op, const float* from, float* to) const {
         op.x_flagged = op.out_flagged = true;
         op.x = from;
-        op.epilogue.raw = to;
+        op.epilogue.raw = to + op.epilogue.first_output;
+        op.epilogue.out_stride = width_;
         return op;
     }
     // The op of the next step.
@@ -258,6 +272,7 @@ private:
     std::span<const LayerForm> layers_;
     BufferPlaces at_;
     float* buffer_;
+    int32_t width_, inner_;
     bool fit_ = true;
     int32_t op_count_ = 0, steps_ = 0;
     std::array<GemvOp, kMaxGemvOps> ops_;
@@ -323,7 +338,9 @@ void LinearSequence::State::flush() {
     if (args_.steps == 0) return;
     const DeviceInfo& info = DeviceContext::current().info();
     const GemvScratch& scratch = gemv_scratch();
-    check(plan_gemv(mixes_ ? kLargestOfMix : quant_type_, scratch, info.shared_bytes, info.processors, 1,
+    // Linked K-quants have the kernels of a mix, whether or not they are one.
+    const bool as_mix = mixes_ || (link_ != nullptr && share_launch(quant_type_, kLargestOfMix));
+    check(plan_gemv(as_mix ? kLargestOfMix : quant_type_, scratch, info.shared_bytes, info.processors, 1,
                     std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
           "ops that fit alone fit together");
     flag_layers(scratch);
@@ -332,6 +349,15 @@ void LinearSequence::State::flush() {
         State& state;
         ~Discard() { state.discard(); }
     } const discard{*this};
+    if (link_ != nullptr) {
+        ++link_launches_;
+        links_ = args_.plan.flagged != nullptr && can_link(quant_type_);
+        if (probes_) return;
+        check(links_, "a forward that was probed can be linked");
+        args_.link = std::exchange(link_, nullptr)->table();
+        launch_gemv_linked(quant_type_, args_, info.processors, call_.overlap, call_.stream);
+        return;
+    }
     if (mixes_) {
         launch_gemv_mix(args_, info.processors, call_.overlap, call_.stream);
     } else {
@@ -353,9 +379,9 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     for (const int32_t i : {layers[0].begin, layers[0].out(), layers[0].mlp_out()}) {
         if (args_.op(i).inputs % 4 != 0) return;
     }
-    if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
-    args_.plan.flagged = scratch.flagged;
-    const FlaggedOps ops(args_, layers, places);
+    if (size(places.floats) * kFlaggedBuffers > (link_ != nullptr ? kLinkFloats : scratch.flagged_floats)) return;
+    args_.plan.flagged = link_ != nullptr ? link_->words() : scratch.flagged;
+    const FlaggedOps ops(args_, layers, places, link_ != nullptr);
     if (!ops.fit()) {
         args_.plan.flagged = nullptr;
         return;
@@ -363,6 +389,34 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.buffer_floats = places.floats;
     args_.plan.mlp_out_floats = places.attended;
     ops.use(args_);
+}
+
+void LinearSequence::State::begin_link(const RankLink& link, float* x, bool probes) {
+    check(args_.steps == 0, "nothing waits when a linked forward begins");
+    link_ = &link;
+    x_ = x;
+    probes_ = probes;
+    link_launches_ = 0;
+    links_ = false;
+}
+
+LinearSequence::State::LinkPlan LinearSequence::State::plan_link() {
+    LayerForms forms;
+    const std::span<const LayerForm> layers = layers_of(args_, forms);
+    check(!layers.empty(), "whole layers wait");
+    const BufferPlaces places(args_, layers[0]);
+    // Layer l leaves x in buffer l % kFlaggedBuffers, and the first one reads it where layer -1 would leave it.
+    const auto after = [&](std::size_t layer) {
+        return static_cast<int32_t>(layer % kFlaggedBuffers) * places.floats + places.x_after_mlp;
+    };
+    return {{x_, places.attended, after(kFlaggedBuffers - 1), after(layers.size() - 1)},
+            places.floats * kFlaggedBuffers};
+}
+
+bool LinearSequence::State::end_link() noexcept {
+    const bool one = link_launches_ == 1 && links_;
+    link_ = nullptr;
+    return one;
 }
 
 // The index of an equal op; op_count if there is none.

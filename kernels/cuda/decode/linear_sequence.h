@@ -23,11 +23,28 @@ struct LinearSequence::State {
         mixes_ = false;
     }
 
+    // Of a rank's part of all layers (rank_link.h): the next launch is linked, or with `probes` nothing is launched
+    // until end_link(). After that as before. `x`: of the workspace.
+    struct LinkPlan {
+        LinkedStream stream;
+        std::int32_t words = 0;  // floats of all buffers
+    };
+    void begin_link(const RankLink& link, float* x, bool probes);
+    // What the steps that wait need around their launch. Before flush().
+    LinkPlan plan_link();
+    // Whether all steps since begin_link() were one launch that can be linked.
+    bool end_link() noexcept;
+
 private:
     void flag_layers(const GemvScratch& scratch);
     std::int32_t find(const GemvOp& op) const;
 
-    GemvArgs<kManySteps> args_;
+    LinkedArgs args_;
+    const RankLink* link_ = nullptr;  // of the next launch; null: none
+    float* x_ = nullptr;
+    bool probes_ = false;
+    int link_launches_ = 0;
+    bool links_ = false;                     // the launch that was probed last can be linked
     QuantType quant_type_ = QuantType::f32;  // of the first matrix
     bool mixes_ = false;                     // others have other types
     LinearCall call_;

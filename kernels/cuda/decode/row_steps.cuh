@@ -25,18 +25,20 @@ struct AddRowsPlaces {
 };
 
 // By all multiplying warps. `meet`: their barrier. Not inlined, so that it takes no registers from the matrix steps.
-template <int kWarps, class Meet>
+// `link`: as in epilogue_panels(). Every rank adds the whole row, so nothing goes to others.
+template <int kWarps, bool kLinked, class Meet>
 __device__ __noinline__ void add_rows_share(const GemvOp& op, const GemvStep& step, const AddRowsPlaces at, int rows,
-                                            float* stats, const Meet& meet) {
+                                            float* stats, LinkTable* link, const Meet& meet) {
     constexpr int kSummers = 8, kStride = 32 * kSummers;  // warps, and threads, of a row
     constexpr int kAtOnce = 16;                           // words of a thread in flight
     static_assert(kWarps % kSummers == 0);
     const auto thread = static_cast<int>(thread_index());
     const std::int32_t width = op.inputs;
     const bool flagged = op.x_flagged;
+    Patience<kLinked> patience(link);
     // A word of the branch or the residual stream, again until it is there. What is not flagged is there.
-    const auto awaited = [](const float* from, float seen, bool is_flagged) {
-        while (is_flagged && not_ready(seen)) seen = load_flagged(from);
+    const auto awaited = [&](const float* from, float seen, bool is_flagged) {
+        while (is_flagged && not_ready(seen) && !patience.ends()) seen = load_flagged(from);
         return seen;
     };
     // This CTA's slice: whole lines of 128 bytes. What this thread has of it does not depend on the sums, so its first
@@ -72,6 +74,9 @@ __device__ __noinline__ void add_rows_share(const GemvOp& op, const GemvStep& st
                     for (int k = 0; k < kAtOnce; ++k) missing = missing || not_ready(value[k]);
                     const unsigned those = __ballot_sync(~0u, missing);
                     if (those == 0) break;
+                    if constexpr (kLinked) {
+                        if (__any_sync(~0u, patience.ends())) break;
+                    }
                     // As long as nothing is there, few lanes poll.
                     const bool looks = those != ~0u || thread % 8 == 7;
 #pragma unroll

@@ -19,6 +19,7 @@
 #include "kernels/cuda/decode/copy_ring.cuh"
 #include "kernels/cuda/decode/epilogue.cuh"
 #include "kernels/cuda/decode/panel_sums.cuh"
+#include "kernels/cuda/decode/rank_link.cuh"
 
 namespace foresay::kernels::cuda {
 
@@ -60,18 +61,37 @@ __device__ inline void wait_for_arrivals(const std::uint32_t* counter, std::uint
     } while (seen < arrivals);
 }
 
+// To all ranks.
+struct StoreToAll {
+    const LinkTable* link;
+    __device__ void operator()(float* at, float value) const { store_to_all(link, at, value); }
+};
+// What StepState leaves of its place has the link of a rank (linked launches only).
+inline constexpr int kLinkAt = kStepStateAt + 48;
+__device__ inline LinkTable* shared_link(const char* shared) {
+    return *reinterpret_cast<LinkTable* const*>(shared + kLinkAt);
+}
+template <class Args>
+__device__ inline LinkTable* link_of(const Args& args) {
+    if constexpr (Args::kLinked) {
+        return args.link;
+    } else {
+        return nullptr;
+    }
+}
+
 // Resets flagged words, by thread `thread` of `threads`.
 __device__ inline void reset_flagged(float* to, std::int32_t floats, int thread, int threads) {
     for (std::int32_t i = thread; i < floats / 4; i += threads) reset_flagged4(to + 4 * i);
 }
 
 // This CTA's panels of a matrix step of one kind. NT: eights of rows. `factors`: 1 / rms by row. `epilogue_warp`: the
-// warp that begins the next panel is rotated from it.
-template <Epilogue kKind, int NT, int kWarps>
+// warp that begins the next panel is rotated from it. `link`: null but for linked launches.
+template <Epilogue kKind, int NT, bool kLinked, int kWarps>
 __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep& step, const GemvPlan& plan, int T,
                                                 float* out, const float* from, std::uint32_t tag, const CtaShare& share,
                                                 PanelSums<kWarps>& panel_sums, const float* factors, int epilogue_warp,
-                                                int lane) {
+                                                int lane, LinkTable* link) {
     // A copy where there are registers for it.
     const std::conditional_t<NT == 1, EpilogueArgs, const EpilogueArgs&> f = op.epilogue;
     const float* const bias = step.bias;
@@ -123,8 +143,15 @@ __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep
                 sums.clear(split, number);
             }
             const float factor = normed ? factors[t] : 1.0f;
-            if (residual_flagged) await_epilogue_operand<kKind>(f, from, packed, t, operand);
-            epilogue_pair<kKind>(f, out, bias, kv, packed, t, sum.x * factor, sum.y * factor, operand);
+            if (residual_flagged) {
+                await_epilogue_operand<kKind>(f, from, packed, t, operand, Patience<kLinked>(link));
+            }
+            if constexpr (kLinked) {
+                epilogue_pair<kKind>(f, out, bias, kv, packed, t, sum.x * factor, sum.y * factor, operand,
+                                     StoreToAll{link});
+            } else {
+                epilogue_pair<kKind>(f, out, bias, kv, packed, t, sum.x * factor, sum.y * factor, operand);
+            }
         }
     }
 }
@@ -147,7 +174,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
     PanelSums<kWarps> panel_sums(shared, plan, T, panels_summed);
     const std::uint32_t launch = plan.splits ? __ldcg(plan.counters + kLaunches) : 0;
     const auto meet = named_barrier<14, kThreads>;
-    if constexpr (Args::kAttends) {
+    if constexpr (Args::kAttends && !Args::kLinked) {  // linked: by finish_linked(), at the end
         // All buffers are reset at the start of the launch, because the last one may have left words in them.
         // Projections of layer 0 read x from the workspace, and everything flagged comes after the first matrix
         // barrier.
@@ -211,8 +238,8 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
             float* const out = op.epilogue.target() + args.flagged_offset(op.out_flagged, step.out_buffer);
             const float* const from =
                 op.epilogue.residual + args.flagged_offset(op.residual_flagged, step.residual_buffer);
-            epilogue_panels<kind, NT, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors,
-                                              epilogue_warp, lane);
+            epilogue_panels<kind, NT, Args::kLinked, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums,
+                                                             factors, epilogue_warp, lane, link_of(args));
         });
         if constexpr (Args::kAttends) {
             // The CTAs that have panels of this op divide the words to reset: x after mlp_out of the buffer after this

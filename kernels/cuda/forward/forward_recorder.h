@@ -26,6 +26,7 @@ namespace foresay::kernels::cuda {
 
 struct CudaPreparedOp;
 struct CudaKv;
+class RankLink;  // kernels/cuda/decode/rank_link.h
 
 enum class ForwardOp : std::uint8_t {
     embed,
@@ -46,6 +47,10 @@ struct OpCall {
     const CudaPreparedOp* prepared = nullptr;
     const CudaKv* kv = nullptr;
     std::uint64_t prepared_id = 0, kv_id = 0;  // compared in place of addresses, which may be used again
+    // Of a rank's part in a linked forward: the first value that it makes of the whole row, and of attend how many
+    // heads that has. sums: they are wanted alone, because a finish follows.
+    std::int32_t first = 0, heads = 0;
+    bool sums = false;
 
     bool operator==(const OpCall& other) const {
         return op == other.op && layer == other.layer && prepared_id == other.prepared_id && kv_id == other.kv_id;
@@ -61,11 +66,12 @@ struct ForwardShape {
     std::int32_t together = 1;  // the most neighbouring attention tiles that a sequence has, up to kMostTogether
     FlashWorth flash;           // whether it is faster
     const SampledToken* slots = nullptr;  // the token slots that the rows may name
+    const RankLink* link = nullptr;       // of ranks that run this forward together; null: not linked
 
     bool operator==(const ForwardShape& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
                layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
-               together == other.together && flash == other.flash && slots == other.slots;
+               together == other.together && flash == other.flash && slots == other.slots && link == other.link;
     }
 };
 

@@ -28,6 +28,7 @@
 #include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/attention/flash_decode.h"
 #include "kernels/cuda/attention/flash_prefill.h"
+#include "kernels/cuda/decode/linear_sequence.h"
 #include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/kv_expand.h"
@@ -48,6 +49,44 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
     const RopeTables ropes = ropes_of(calls);
     // Cells and rope angles are computed once per forward, by embed where there is one.
     if (calls.front().op != ForwardOp::embed) launch_places(stream_, places(ropes));
+    if (w_.forward.link != nullptr) return enqueue_linked(calls, ropes);
+    enqueue_ops(calls, ropes);
+    w_.sequence.flush();
+}
+
+// The layers between what makes them one forward of several ranks, and what comes before and after them.
+void ForwardRunner::enqueue_linked(std::span<const OpCall> calls, const RopeTables& ropes) {
+    const bool embeds = calls.front().op == ForwardOp::embed, heads = calls.back().op == ForwardOp::head;
+    const std::size_t before = embeds ? 1 : 0, after = heads ? 1 : 0;
+    const RankLink& link = *w_.forward.link;
+    if (embeds) enqueue_ops(calls.first(before), ropes);
+    LinearSequence::State& sequence = *w_.sequence.state();
+    sequence.begin_link(link, w_.x.data(), false);
+    enqueue_ops(calls.subspan(before, calls.size() - before - after), ropes);
+    const LinearSequence::State::LinkPlan plan = sequence.plan_link();
+    begin_linked(stream_, link, plan.stream, embeds);
+    sequence.flush();
+    finish_linked(stream_, link, plan.stream, plan.words);
+    if (heads) enqueue_ops(calls.last(after), ropes);
+    sequence.flush();
+}
+
+bool ForwardRunner::can_link(std::span<const OpCall> calls) {
+    const std::size_t before = calls.front().op == ForwardOp::embed ? 1 : 0;
+    const std::size_t after = calls.back().op == ForwardOp::head ? 1 : 0;
+    LinearSequence::State& sequence = *w_.sequence.state();
+    sequence.begin_link(*w_.forward.link, w_.x.data(), true);
+    try {
+        enqueue_ops(calls.subspan(before, calls.size() - before - after), ropes_of(calls));
+        sequence.flush();
+    } catch (...) {
+        sequence.end_link();
+        throw;
+    }
+    return sequence.end_link();
+}
+
+void ForwardRunner::enqueue_ops(std::span<const OpCall> calls, const RopeTables& ropes) {
     for (std::size_t i = 0; i < calls.size(); ++i) {
         const OpCall& call = calls[i];
         switch (call.op) {
@@ -85,12 +124,12 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
     }
     // The forward may end after attention_in, without an attention that writes K and V.
     settle_new_kv();
-    w_.sequence.flush();
 }
 
 // What waits must not run with the next forward: neither steps, nor rows that mlp_in has left, nor K and V in `raw`.
 void ForwardRunner::abandon() noexcept {
     w_.sequence.discard();
+    w_.sequence.state()->end_link();
     w_.prefill.discard();
     w_.new_kv = nullptr;
 }
@@ -238,6 +277,8 @@ void ForwardRunner::attend(const OpCall& call) {
     attend.soft_cap = spec.soft_cap;
     attend.sinks = op.sinks.data();
     attend.kv = call.kv->layer(call.layer);
+    attend.whole_heads = static_cast<std::uint16_t>(call.heads);
+    attend.first_value = call.first;
     check(attend_partial_floats(attend) <= static_cast<std::int64_t>(w_.partial.size()) || !w_.decodes(),
           "attention has room for its partials");
     // Prefill rows: K and V are in the cache already.
@@ -331,8 +372,9 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     OutLinear::Io io;
     io.input = input.data();
     io.x = w_.x.data();
+    io.first = call.first;
     // A post norm needs the whole row, so the sums go to `raw` and a kernel of its own norms and adds them.
-    if (op.finishes_rows()) io.raw = w_.raw.data();
+    if (op.finishes_rows() || call.sums) io.raw = w_.raw.data();
     if (!op.has_sums) op.linear.launch(w_.linear_call(w_.rows()), io);
     if (!op.finishes_rows()) return;
     AddRowsCall add;
@@ -408,6 +450,7 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
     const auto& op = prepared<PreparedMlpIn>(call);
     MlpInLinear::Io io{normed_x(op.norm), w_.ff.data(), nullptr};
     if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
+    io.first = call.first;
     op.linear.launch(w_.linear_call(w_.rows()), io);
 }
 

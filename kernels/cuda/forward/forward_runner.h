@@ -26,8 +26,13 @@ public:
     void launch(const Graph& graph) { graph.launch(stream_); }
     void wait() { stream_.wait(); }
     void abandon() noexcept;
+    // Whether the layers of a rank's part are one launch, which can be linked to those of its peers. Runs what is not
+    // part of that launch, if something is not: its results mean nothing, and no forward reads them.
+    bool can_link(std::span<const OpCall> calls);
 
 private:
+    void enqueue_ops(std::span<const OpCall> calls, const RopeTables& ropes);
+    void enqueue_linked(std::span<const OpCall> calls, const RopeTables& ropes);
     void embed(const OpCall& call, const RopeTables& ropes);
     void attention_in(const OpCall& call);
     void attend(const OpCall& call);

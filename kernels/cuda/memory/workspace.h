@@ -105,6 +105,10 @@ struct CudaWorkspace : Workspace {
     LinearSequence sequence;  // decode ops on their way into one launch
     // The attention_in whose K and V are in `raw` and not yet in the cache. With norms of heads its Q is there as well.
     const OpCall* new_kv = nullptr;
+    // The last forward for which ForwardRunner::can_link() was asked, and its answer.
+    std::vector<OpCall> linked_calls;
+    ForwardShape linked_shape;
+    bool links = false;
     DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed
 
     // Attention of decode rows (AttendCall).

@@ -1,0 +1,204 @@
+// Forwards of few decode rows that ranks run together (LayerShare::run_linked): which ops each is given, what becomes
+// of forwards that cannot be linked, and, where there are two GPUs, that linked ones have the bytes of one.
+
+#include <gtest/gtest.h>
+
+#include "kernels/divided_ops.h"
+#include "kernels/kv_names.h"
+#include "tests/laws/rows.h"
+#include "tests/models/backends.h"
+#include "tests/models/family_models.h"
+#include "tests/models/sharing_ops.h"
+
+namespace foresay::test {
+namespace {
+
+using kernels::DividedOps;
+using kernels::LinkedCall;
+using kernels::RowClass;
+using Shares = std::vector<std::int32_t>;
+
+constexpr std::size_t kTokens = 80;
+
+std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, kernels::Ops& ops) {
+    if (const auto* const divided = dynamic_cast<DividedOps*>(&ops)) {
+        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers),
+                                                       -static_cast<std::int32_t>(divided->size())));
+    }
+    return core::Model::load(std::move(source), ops);
+}
+
+std::shared_ptr<const core::Model> family(const std::string& name, kernels::QuantType type, kernels::Ops& ops) {
+    return load(core::ModelSource::random(config_of(family_json(name)), type, type), ops);
+}
+
+Rows evaluate(const std::shared_ptr<const core::Model>& model, RowClass row_class,
+              const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
+    core::Context context(model,
+                          {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format});
+    Rows logits;
+    feed(context, row_class, random_tokens(kTokens, model->config().shape.vocab, 5), widths, logits);
+    return logits;
+}
+
+// A rank of the host that says it can be linked, and refuses each forward after it has looked at its ops.
+class Refusing final : public SharingOps {
+public:
+    explicit Refusing(kernels::Ops& inner) : SharingOps(inner) {}
+    bool link(std::span<kernels::LayerShare* const> all) override { return !all.empty(); }
+    bool can_run_linked(kernels::Workspace&, std::span<const LinkedCall> calls) override {
+        ++asked;
+        last.assign(calls.begin(), calls.end());
+        return !refuses;
+    }
+    bool refuses = true;
+    int asked = 0;
+    std::vector<LinkedCall> last;
+};
+
+struct Ranks {
+    explicit Ranks(const Shares& shares) {
+        std::vector<std::shared_ptr<kernels::Ops>> all;
+        for (std::size_t r = 0; r < shares.size(); ++r) {
+            each.push_back(std::make_shared<Refusing>(backends()[1].ops()));
+            all.push_back(each.back());
+        }
+        ops = std::make_unique<DividedOps>(std::move(all), kernels::DividedOptions{.shares = shares, .link = true});
+    }
+    std::vector<std::shared_ptr<Refusing>> each;
+    std::unique_ptr<DividedOps> ops;
+};
+
+TEST(LinkedRanks, WhatIsRefusedRunsByCopies) {
+    for (const char* name : {"qwen3", "gemma3", "starcoder2", "gemma4-e", "mixtral"}) {
+        Ranks ranks({1, 2});
+        const auto whole = family(name, kernels::QuantType::q8_0, backends()[1].ops());
+        const auto divided = family(name, kernels::QuantType::q8_0, *ranks.ops);
+        EXPECT_EQ(evaluate(divided, RowClass::decode, {1}), evaluate(whole, RowClass::decode, {1})) << name;
+        EXPECT_EQ(evaluate(divided, RowClass::prefill, {64}), evaluate(whole, RowClass::prefill, {64})) << name;
+    }
+}
+
+TEST(LinkedRanks, OnlyFewDecodeRowsAreAskedFor) {
+    Ranks ranks({1, 1});
+    const auto model = family("qwen3", kernels::QuantType::q8_0, *ranks.ops);
+    const auto asked = [&](RowClass row_class, std::size_t width) {
+        ranks.each[0]->asked = 0;
+        evaluate(model, row_class, {width});
+        return ranks.each[0]->asked;
+    };
+    EXPECT_EQ(asked(RowClass::decode, 1), 80);
+    EXPECT_EQ(asked(RowClass::decode, 16), 5);
+    EXPECT_EQ(asked(RowClass::decode, 20), 0);
+    EXPECT_EQ(asked(RowClass::prefill, 10), 0);
+    // Refused by the first, so the second is not asked.
+    EXPECT_EQ(ranks.each[1]->asked, 0);
+}
+
+TEST(LinkedRanks, EachIsGivenItsPartOfEveryLayer) {
+    using Op = LinkedCall::Op;
+    for (const std::string name : {"qwen3", "gemma2"}) {
+        Ranks ranks({1, 1});
+        const auto model = family(name, kernels::QuantType::q8_0, *ranks.ops);
+        const kernels::ModelShape& shape = model->config().shape;
+        evaluate(model, RowClass::decode, {1});
+        const std::vector<LinkedCall>& calls = ranks.each[0]->last;
+        const bool norms_branches = name == "gemma2";
+        const std::size_t of_layer = norms_branches ? 7 : 5;
+        ASSERT_EQ(calls.size(), 2 + static_cast<std::size_t>(shape.layers) * of_layer);
+        EXPECT_EQ(calls.front().op, Op::embed);
+        EXPECT_EQ(calls.back().op, Op::head);
+        std::vector<Op> ops;
+        for (std::size_t i = 1; i < 1 + of_layer; ++i) ops.push_back(calls[i].op);
+        EXPECT_EQ(ops, norms_branches
+                           ? std::vector({Op::attention_in, Op::attend, Op::attention_out, Op::mlp_out, Op::mlp_in,
+                                          Op::mlp_out, Op::mlp_out})
+                           : std::vector({Op::attention_in, Op::attend, Op::attention_out, Op::mlp_in, Op::mlp_out}));
+        for (const LinkedCall& call : calls) {
+            EXPECT_EQ(call.kv != nullptr, call.op == Op::attention_in || call.op == Op::attend);
+            EXPECT_EQ(call.heads, call.op == Op::attend ? shape.heads : 0);
+        }
+        EXPECT_EQ(calls[3].sums, norms_branches);
+        // The second rank: no embedding, and the second half of each row.
+        ranks.each[0]->refuses = false;
+        evaluate(model, RowClass::decode, {1});
+        const std::vector<LinkedCall>& second = ranks.each[1]->last;
+        ASSERT_EQ(second.size(), calls.size() - 1);
+        const std::size_t mlp_in = norms_branches ? 4 : 3;
+        EXPECT_EQ(second[1].first, shape.heads * shape.head_dim / 2);
+        EXPECT_EQ(second[2].first, shape.d_model / 2);
+        EXPECT_EQ(second[mlp_in].first, shape.d_ff / 2);
+        EXPECT_EQ(second[mlp_in + 1].first, shape.d_model / 2);
+    }
+}
+
+#ifdef FORESAY_HAVE_CUDA
+// Two GPUs. Linked forwards must have been used: a link that is refused would give the same bytes.
+class LinkedOnDevices : public testing::Test {
+protected:
+    void SetUp() override {
+        const std::size_t count = kernels::cuda_devices(nullptr).size();
+        if (count < 2) GTEST_SKIP() << "not run on two GPUs: there are " << count;
+        for (const std::int32_t device : {0, 1}) devices_.push_back(kernels::make_cuda_ops({device}));
+    }
+    std::unique_ptr<DividedOps> linked(const Shares& shares) const {
+        auto ops = std::make_unique<DividedOps>(devices_, kernels::DividedOptions{.shares = shares, .link = true});
+        EXPECT_TRUE(ops->linked()) << "no peer access";
+        return ops;
+    }
+    std::vector<std::shared_ptr<kernels::Ops>> devices_;
+};
+
+TEST_F(LinkedOnDevices, cuda_families_and_types) {
+    using kernels::QuantType;
+    const auto compare = [&](const std::string& what, const auto& make) {
+        const Rows expected = evaluate(make(*devices_[0]), RowClass::decode, {1});
+        for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}}) {
+            const auto ops = linked(shares);
+            const auto divided = make(*ops);
+            for (const std::vector<std::size_t>& widths :
+                 {std::vector<std::size_t>{1}, std::vector<std::size_t>{7, 1, 16, 2, 9, 1, 30, 8, 6}}) {
+                EXPECT_EQ(evaluate(divided, RowClass::decode, widths), expected)
+                    << what << ", 1:" << shares.back() << ", " << widths.size();
+            }
+            EXPECT_GT(ops->linked_forwards(), 0) << what;
+        }
+    };
+    for (const std::string name : {"qwen3", "glm4", "granite", "smollm3", "phi3"}) {
+        compare(name, [&](kernels::Ops& ops) { return family(name, QuantType::q8_0, ops); });
+    }
+    for (const QuantType type : {QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k}) {
+        compare(std::string(kernels::info(type).name), [&](kernels::Ops& ops) {
+            return load(core::ModelSource::random(small_config(true), type, type), ops);
+        });
+    }
+}
+
+TEST_F(LinkedOnDevices, cuda_caches_and_the_bundled_target) {
+    const auto target = [](kernels::Ops& ops) { return load(core::ModelSource::open(bundled_path("target")), ops); };
+    const auto ops = linked({1, 2});
+    const auto whole = target(*devices_[0]), divided = target(*ops);
+    for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        EXPECT_EQ(evaluate(divided, RowClass::decode, {5, 1, 1, 1, 16, 33}, format),
+                  evaluate(whole, RowClass::decode, {5, 1, 1, 1, 16, 33}, format))
+            << kernels::name(format);
+    }
+    EXPECT_GT(ops->linked_forwards(), 0);
+}
+
+// Prompts and other models of the same device come between: they use the words of the device, not of the link.
+TEST_F(LinkedOnDevices, cuda_other_forwards_between) {
+    const auto ops = linked({1, 1});
+    const auto divided = family("qwen3", kernels::QuantType::q4_0, *ops);
+    const auto other = family("qwen3", kernels::QuantType::q4_0, *devices_[0]);
+    const Rows expected = evaluate(other, RowClass::decode, {1});
+    for (int round = 0; round < 20; ++round) {
+        EXPECT_EQ(evaluate(divided, RowClass::decode, {1}), expected) << round;
+        EXPECT_EQ(evaluate(other, RowClass::decode, {3}), expected) << round;
+        evaluate(divided, RowClass::prefill, {64});
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace foresay::test
