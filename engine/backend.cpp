@@ -1,5 +1,6 @@
 #include "engine/backend.h"
 
+#include <algorithm>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -30,15 +31,29 @@ BackendChoice choose_backend(const core::Config& config) {
 
 std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice) {
     if (choice.list) {
+        const bool link = choice.rows && std::get<std::string>(config.setting("runtime.row_handover").value) == "link";
         std::vector<std::shared_ptr<kernels::Ops>> devices;
+        std::vector<BackendChoice> choices;
         for (const std::string& name : config.devices) {
             core::Config one = config;
             one.device = name;
             one.devices.clear();
-            devices.push_back(open_backend(one, choose_backend(one)));
+            BackendChoice device = choose_backend(one);
+            // Ranks that run at once share a device that is named twice; others take turns.
+            if (link && device.cuda) {
+                for (const std::string& other : config.devices) {
+                    one.device = other;
+                    device.parts += choose_backend(one).device == device.device ? 1 : 0;
+                }
+                --device.parts;
+                device.part =
+                    static_cast<std::int32_t>(std::ranges::count(choices, device.device, &BackendChoice::device));
+                one.device = name;
+            }
+            choices.push_back(device);
+            devices.push_back(open_backend(one, device));
         }
         if (choice.rows) {
-            const bool link = std::get<std::string>(config.setting("runtime.row_handover").value) == "link";
             auto ops = std::make_unique<kernels::DividedOps>(
                 std::move(devices), kernels::DividedOptions{.names = config.devices, .shares = {}, .link = link});
             if (link && !ops->linked()) {
@@ -49,7 +64,7 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
         }
         return std::make_unique<kernels::SplitOps>(std::move(devices), config.devices);
     }
-    if (choice.cuda) return kernels::make_cuda_ops({choice.device});
+    if (choice.cuda) return kernels::make_cuda_ops({choice.device, choice.part, choice.parts});
     if (config.device == "reference") return kernels::make_reference_ops();
     return kernels::make_cpu_ops({config.threads, config.isa});
 }

@@ -19,8 +19,9 @@ struct BackendChoice {
     bool list = false;  // runtime.devices
     bool rows = false;  // likewise, which divide each layer
     bool cuda = false;
-    std::int32_t device = 0;    // of cuda
-    std::string why_processor;  // why `auto` chose no GPU, in one clause; empty when it was not asked or did
+    std::int32_t device = 0;           // of cuda
+    std::int32_t part = 0, parts = 1;  // kernels::CudaOptions
+    std::string why_processor;         // why `auto` chose no GPU, in one clause; empty when it was not asked or did
     // The configuration key to blame when the backend does not open.
     const char* key() const { return list ? "runtime.devices" : cuda ? "runtime.device" : "runtime.isa"; }
 };

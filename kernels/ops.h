@@ -441,6 +441,9 @@ std::vector<CudaDevice> cuda_devices(std::string* why = nullptr);
 
 struct CudaOptions {
     std::int32_t device = 0;
+    // Backends of one device that have to run at the same time, because they wait for each other (LayerShare::link):
+    // each has a part of its multiprocessors and a stream of its own. Others take turns on one stream.
+    std::int32_t part = 0, parts = 1;
 };
 
 // One NVIDIA GPU. Weights, KV cache and workspace are in its memory.

@@ -62,8 +62,8 @@ class CudaOps final : public Ops, public PackedRowsDevice, public LayerShare {
 public:
     // The stream is created at its first use and needs a DeviceScope, hence the lambda.
     explicit CudaOps(const CudaOptions& options)
-        : device_(DeviceContext::of(options.device)), stream_([this]() -> const Stream& {
-              const DeviceScope scope = use();
+        : device_(DeviceContext::of(options.device, options.part, options.parts)), stream_([this]() -> const Stream& {
+              const ContextScope scope = use();
               return device_.stream();
           }()) {}
     // Prepared ops, caches and workspaces may outlive the backend; work on the stream may still use what goes with it.
@@ -81,18 +81,18 @@ public:
     }
 
     int64_t free_memory() const override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         std::size_t free = 0, total = 0;
         cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
         return static_cast<int64_t>(free);
     }
     bool keeps_rows_packed() const override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         return !gemv_scratch().little_shared;
     }
     // Allocates and measures: some milliseconds, on the stream, after what is enqueued.
     double read_bandwidth() override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         return measure_read_bandwidth(stream_);
     }
     int32_t prefill_rows() const override { return kPrefillRows; }
@@ -107,7 +107,7 @@ public:
 
     std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override {
         check_op(spec);
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         auto op = std::make_unique<PreparedEmbed>();
         op->id = next_id();
         op->table = embed_table(spec.table);
@@ -124,14 +124,14 @@ public:
                         " values, and the cuda backend supports at most " + std::to_string(kMaxAttendWidth) +
                         "; use --device cpu");
         }
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         auto op = counted<PreparedAttentionIn>(spec, whole);
         op->rope = ropes_.table(spec.rope);
         return op;
     }
     std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override {
         check_op(spec);
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         auto op = std::make_unique<PreparedAttend>();
         op->id = next_id();
         op->spec = spec;
@@ -162,7 +162,7 @@ public:
     // Memory of a model's forwards. Sizes can be asked for without allocating.
 
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         auto kv = std::make_unique<CudaKv>();
         kv->shape = shape;
         kv->pages = pages;
@@ -179,19 +179,19 @@ public:
     }
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                   int32_t max_logit_rows) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         return std::make_unique<CudaWorkspace>(device_, open_, shape, max_rows, max_logit_rows);
     }
 
     // After the calls noted so far, which may write the page.
     void copy_page(KvPages& pages, int32_t from, int32_t to) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         run_open();
         static_cast<CudaKv&>(pages).copy_page(from, to, stream_);
     }
 
     void read_page(KvPages& pages, int32_t page, std::span<std::byte> to) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         run_open();
         const auto& kv = static_cast<CudaKv&>(pages);
         check(to.size() == kv.page_bytes(), "memory of another size than a page");
@@ -199,7 +199,7 @@ public:
         cuda_check(cudaStreamSynchronize(stream_), "cannot read a page");
     }
     void write_page(KvPages& pages, int32_t page, std::span<const std::byte> from) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         run_open();
         const auto& kv = static_cast<CudaKv&>(pages);
         check(from.size() == kv.page_bytes(), "memory of another size than a page");
@@ -211,12 +211,12 @@ public:
             explicit Pinned(std::size_t count) : memory(count) { bytes = {memory.data(), count}; }
             PinnedBuffer<std::byte> memory;
         };
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         return std::make_unique<Pinned>(bytes);
     }
 
     void begin(Workspace& workspace, const Batch& batch) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         run_open();
         check_batch(workspace, batch);
         CudaWorkspace& w = self(workspace);
@@ -327,7 +327,7 @@ public:
         return linear<PreparedOut>(spec, WholeStack{whole.rows, whole.first});
     }
     std::unique_ptr<PreparedOp> prepare_finish(const MlpOutSpec& spec) override {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         auto op = std::make_unique<PreparedOut>(spec);
         op->id = next_id();
         return op;
@@ -373,7 +373,7 @@ public:
         auto* const source = dynamic_cast<CudaOps*>(&other);
         if (source == nullptr) return false;
         const bool apart = source->stream_.get() != stream_.get();
-        if (apart && !(has_peer(source->device_.info().index) && source->has_peer(device_.info().index))) return false;
+        if (apart && !(reaches(*source) && source->reaches(*this))) return false;
         CudaWorkspace &reader = self(to.workspace), &maker = self(from.workspace);
         source->run_noted(maker, [&] {
             if (apart) source->event().record(source->stream_);
@@ -389,27 +389,26 @@ public:
         });
         // What the source does next may write over what is copied.
         if (apart) {
-            const DeviceScope scope = source->use();
+            const ContextScope scope = source->use();
             source->reporting(maker, [&] { event().await_on(source->stream_); });
         }
         return true;
     }
 
-    // Each on a device of its own, all of which reach each other's memory.
+    // Each on a device, or a part of one, of its own; all reach each other's memory.
     bool link(std::span<LayerShare* const> all) override {
         std::vector<CudaOps*> ranks;
         for (LayerShare* const share : all) ranks.push_back(dynamic_cast<CudaOps*>(share));
         for (CudaOps* const one : ranks) {
             for (CudaOps* const other : ranks) {
                 if (one == nullptr || other == nullptr) return false;
-                const int device = other->device_.info().index;
-                if (one != other && (one->device_.info().index == device || !one->has_peer(device))) return false;
+                if (one != other && (one->stream_.get() == other->stream_.get() || !one->reaches(*other))) return false;
             }
         }
         auto ends = std::make_shared<std::vector<std::unique_ptr<RankLink>>>();
         std::vector<RankLink*> links;
         for (CudaOps* const rank : ranks) {
-            const DeviceScope scope = rank->use();
+            const ContextScope scope = rank->use();
             ends->push_back(std::make_unique<RankLink>());
             links.push_back(ends->back().get());
         }
@@ -426,23 +425,22 @@ public:
         ForwardShape shape = w.forward;
         shape.link = link_;
         shape.flash = {};  // attention is a part of the launch
-        if (shape == w.linked_shape && std::ranges::equal(calls, w.linked_calls, {}, op_call)) return w.links;
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         run_open();
-        w.linked_shape = shape;
-        w.linked_calls.clear();
-        for (const LinkedCall& call : calls) w.linked_calls.push_back(op_call(call));
+        // What is tried and prepared is a forward of this shape; run_linked() takes it over.
         const ForwardShape before = std::exchange(w.forward, shape);
-        w.links = reporting(w, [&] {
-            try {
-                return ForwardRunner(w).can_link(w.linked_calls);
-            } catch (...) {
-                ForwardRunner(w).abandon();
-                throw;
+        const bool links = reporting(w, [&] {
+            if (shape != w.linked_shape || !std::ranges::equal(calls, w.linked_calls, {}, op_call)) {
+                w.linked_shape = shape;
+                w.linked_calls.clear();
+                for (const LinkedCall& call : calls) w.linked_calls.push_back(op_call(call));
+                w.links = ForwardRunner(w).can_link(w.linked_calls);
             }
+            if (w.links) w.recorder.prepare(w.linked_calls, shape, ForwardRunner(w));
+            return w.links;
         });
         w.forward = before;
-        return w.links;
+        return links;
     }
     void run_linked(Workspace& workspace, std::span<const LinkedCall>) override {
         CudaWorkspace& w = self(workspace);
@@ -497,23 +495,25 @@ private:
     // Made at the first hand-over.
     Event& event() {
         if (event_ == nullptr) {
-            const DeviceScope scope = use();
+            const ContextScope scope = use();
             event_ = std::make_unique<Event>();
         }
         return *event_;
     }
-    // Whether this device reads and writes the memory of device `other`. Asked once for each.
-    bool has_peer(int other) {
+    // Whether this device reads and writes the memory of the other one's. Asked once for each.
+    bool reaches(const CudaOps& ops) {
+        const int other = ops.device_.info().index;
+        if (other == device_.info().index) return true;
         const auto [found, first] = peers_.try_emplace(other, false);
         if (first) {
-            const DeviceScope scope = use();
+            const ContextScope scope = use();
             found->second = enable_peer_access(other);
         }
         return found->second;
     }
 
     static CudaWorkspace& self(Workspace& workspace) { return static_cast<CudaWorkspace&>(workspace); }
-    DeviceScope use() const { return DeviceScope(device_.info().index); }
+    ContextScope use() const { return ContextScope(device_); }
 
     // Packs the weights of a spec; with id and work figures (count_work).
     template <class Op, class Spec, class... More>
@@ -526,7 +526,7 @@ private:
     template <class Op, class Spec, class... More>
     std::unique_ptr<PreparedOp> linear(const Spec& spec, const More&... more) {
         check_op(spec);
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         return counted<Op>(spec, more...);
     }
 
@@ -553,7 +553,7 @@ private:
     // this forward it drops them and throws that failure again.
     template <class Body>
     std::invoke_result_t<const Body&> run_noted(CudaWorkspace& w, const Body& body) {
-        const DeviceScope scope = use();
+        const ContextScope scope = use();
         if (open_->workspace == &w) open_->workspace = nullptr;
         return reporting(w, [&] {
             if (!w.failure.empty()) {

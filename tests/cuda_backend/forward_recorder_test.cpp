@@ -88,6 +88,32 @@ TEST_F(ForwardRecorder, ASecondTimeIsAGraph) {
     EXPECT_THAT(run(), ElementsAre("capture 1 2", "launch 2"));
 }
 
+// Calls that must not be launched one by one: a graph before they are noted, and nothing runs until then.
+TEST_F(ForwardRecorder, PreparedCallsAreAGraphTheFirstTime) {
+    cuda::ForwardShape shape;
+    shape.layout.rows = 1;
+    const std::vector<OpCall> calls = {{.op = ForwardOp::mlp_in, .prepared_id = 1},
+                                       {.op = ForwardOp::mlp_in, .prepared_id = 2}};
+    const auto prepare = [&](const std::string& fail = {}) {
+        log_.clear();
+        FakeTarget target{&log_, fail};
+        if (fail.empty()) {
+            recorder_.prepare(calls, shape, target);
+        } else {
+            EXPECT_THROW(recorder_.prepare(calls, shape, target), std::runtime_error);
+        }
+        return log_;
+    };
+    EXPECT_THAT(prepare("capture"), ElementsAre("capture 1 2", "abandon"));
+    EXPECT_THAT(prepare(), ElementsAre("capture 1 2"));
+    EXPECT_THAT(prepare(), IsEmpty());
+    EXPECT_TRUE(recorder_.empty());
+    note({1, 2});
+    EXPECT_THAT(run(), ElementsAre("launch 2"));
+    recorder_.forget_graphs();
+    EXPECT_THAT(prepare(), ElementsAre("capture 1 2"));
+}
+
 TEST_F(ForwardRecorder, PrefillAndWideForwardsAreNeverGraphs) {
     for (int i = 0; i < 3; ++i) {
         note({1});

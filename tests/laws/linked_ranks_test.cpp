@@ -133,26 +133,34 @@ TEST(LinkedRanks, EachIsGivenItsPartOfEveryLayer) {
 }
 
 #ifdef FORESAY_HAVE_CUDA
-// Two GPUs. Linked forwards must have been used: a link that is refused would give the same bytes.
-class LinkedOnDevices : public testing::Test {
+// Two GPUs, and two halves of one. Linked forwards must have been used: a link that is refused would give the same
+// bytes.
+class LinkedOnDevices : public testing::TestWithParam<int> {
 protected:
     void SetUp() override {
-        const std::size_t count = kernels::cuda_devices(nullptr).size();
-        if (count < 2) GTEST_SKIP() << "not run on two GPUs: there are " << count;
-        for (const std::int32_t device : {0, 1}) devices_.push_back(kernels::make_cuda_ops({device}));
+        const std::vector<kernels::CudaDevice> found = kernels::cuda_devices(nullptr);
+        const auto wanted = static_cast<std::size_t>(GetParam());
+        if (found.size() < wanted) GTEST_SKIP() << "not run on " << wanted << " GPUs: there are " << found.size();
+        whole_ = kernels::make_cuda_ops({.device = found.front().index});
+        for (std::int32_t rank = 0; rank < 2; ++rank) {
+            devices_.push_back(wanted == 2
+                                   ? kernels::make_cuda_ops({.device = found[static_cast<std::size_t>(rank)].index})
+                                   : kernels::make_cuda_ops({.device = found.front().index, .part = rank, .parts = 2}));
+        }
     }
     std::unique_ptr<DividedOps> linked(const Shares& shares) const {
         auto ops = std::make_unique<DividedOps>(devices_, kernels::DividedOptions{.shares = shares, .link = true});
         EXPECT_TRUE(ops->linked()) << "no peer access";
         return ops;
     }
+    std::shared_ptr<kernels::Ops> whole_;
     std::vector<std::shared_ptr<kernels::Ops>> devices_;
 };
 
-TEST_F(LinkedOnDevices, cuda_families_and_types) {
+TEST_P(LinkedOnDevices, cuda_families_and_types) {
     using kernels::QuantType;
     const auto compare = [&](const std::string& what, const auto& make) {
-        const Rows expected = evaluate(make(*devices_[0]), RowClass::decode, {1});
+        const Rows expected = evaluate(make(*whole_), RowClass::decode, {1});
         for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}}) {
             const auto ops = linked(shares);
             const auto divided = make(*ops);
@@ -174,10 +182,10 @@ TEST_F(LinkedOnDevices, cuda_families_and_types) {
     }
 }
 
-TEST_F(LinkedOnDevices, cuda_caches_and_the_bundled_target) {
+TEST_P(LinkedOnDevices, cuda_caches_and_the_bundled_target) {
     const auto target = [](kernels::Ops& ops) { return load(core::ModelSource::open(bundled_path("target")), ops); };
     const auto ops = linked({1, 2});
-    const auto whole = target(*devices_[0]), divided = target(*ops);
+    const auto whole = target(*whole_), divided = target(*ops);
     for (const kernels::KvFormat format : kernels::all_kv_formats()) {
         EXPECT_EQ(evaluate(divided, RowClass::decode, {5, 1, 1, 1, 16, 33}, format),
                   evaluate(whole, RowClass::decode, {5, 1, 1, 1, 16, 33}, format))
@@ -187,10 +195,10 @@ TEST_F(LinkedOnDevices, cuda_caches_and_the_bundled_target) {
 }
 
 // Prompts and other models of the same device come between: they use the words of the device, not of the link.
-TEST_F(LinkedOnDevices, cuda_other_forwards_between) {
+TEST_P(LinkedOnDevices, cuda_other_forwards_between) {
     const auto ops = linked({1, 1});
     const auto divided = family("qwen3", kernels::QuantType::q4_0, *ops);
-    const auto other = family("qwen3", kernels::QuantType::q4_0, *devices_[0]);
+    const auto other = family("qwen3", kernels::QuantType::q4_0, *whole_);
     const Rows expected = evaluate(other, RowClass::decode, {1});
     for (int round = 0; round < 20; ++round) {
         EXPECT_EQ(evaluate(divided, RowClass::decode, {1}), expected) << round;
@@ -198,6 +206,7 @@ TEST_F(LinkedOnDevices, cuda_other_forwards_between) {
         evaluate(divided, RowClass::prefill, {64});
     }
 }
+INSTANTIATE_TEST_SUITE_P(Gpus, LinkedOnDevices, testing::Values(1, 2));
 #endif
 
 }  // namespace

@@ -4,18 +4,34 @@
 #include "kernels/cuda/device/device_context.h"
 
 #include <map>
+#include <tuple>
 
 namespace foresay::kernels::cuda {
 
-DeviceContext& DeviceContext::of(int device) {
+namespace {
+
+thread_local DeviceContext* scoped = nullptr;
+
+}  // namespace
+
+DeviceContext& DeviceContext::of(int device, int part, int parts) {
     static auto& mutex = *new std::mutex;
-    static auto& contexts =
-        *new std::map<int, std::unique_ptr<DeviceContext>>;  // never destroyed: the driver goes first
+    // Never destroyed: the driver goes first.
+    static auto& contexts = *new std::map<std::tuple<int, int, int>, std::unique_ptr<DeviceContext>>;
     const std::lock_guard lock(mutex);
-    std::unique_ptr<DeviceContext>& context = contexts[device];
-    if (!context) context.reset(new DeviceContext(device));
+    std::unique_ptr<DeviceContext>& context = contexts[{device, part, parts}];
+    if (!context) context.reset(new DeviceContext(device, parts));
     return *context;
 }
+
+DeviceContext& DeviceContext::current() {
+    const int device = current_device();
+    return scoped != nullptr && scoped->info().index == device ? *scoped : of(device);
+}
+
+ContextScope::ContextScope(DeviceContext& context)
+    : device_(context.info().index), before_(std::exchange(scoped, &context)) {}
+ContextScope::~ContextScope() { scoped = before_; }
 
 const Stream& DeviceContext::stream() {
     if (!stream_) stream_ = std::make_unique<Stream>();

@@ -3,7 +3,7 @@
 // The decode kernel's thread blocks wait for each other, so all of them must be resident, and they count in memory that
 // belongs to the device (kernels/cuda/decode/gemv.h). Two launches that ran side by side would wait for multiprocessors
 // that the other holds, and count in each other's counters. So a device has one stream, and every backend of the device
-// enqueues on it.
+// enqueues on it. Backends that must run at the same time have a context each, with a part of the multiprocessors.
 //
 // Life:     made at the first use, kept for as long as the process runs.
 // Threads:  of() and current() from any. A thread that enqueues, waits or captures holds a DeviceScope of the device: a
@@ -21,8 +21,10 @@ struct DecodeScratch;  // kernels/cuda/decode/gemv.cu
 
 class DeviceContext {
 public:
-    static DeviceContext& of(int device);
-    static DeviceContext& current() { return of(current_device()); }
+    // The device, or one of `parts` parts of its multiprocessors (CudaOptions).
+    static DeviceContext& of(int device, int part = 0, int parts = 1);
+    // That of the innermost ContextScope of this thread, or else the whole device that is current.
+    static DeviceContext& current();
     DeviceContext(const DeviceContext&) = delete;
     DeviceContext& operator=(const DeviceContext&) = delete;
 
@@ -33,10 +35,23 @@ public:
     std::shared_ptr<DecodeScratch> decode_scratch;
 
 private:
-    explicit DeviceContext(int device) : info_(device_info(device)) {}
+    explicit DeviceContext(int device, int parts) : info_(device_info(device)) { info_.processors /= parts; }
 
     DeviceInfo info_;
     std::unique_ptr<Stream> stream_;
+};
+
+// A context, and so its device, for the use of one thread.
+class ContextScope {
+public:
+    explicit ContextScope(DeviceContext& context);
+    ~ContextScope();
+    ContextScope(const ContextScope&) = delete;
+    ContextScope& operator=(const ContextScope&) = delete;
+
+private:
+    DeviceScope device_;
+    DeviceContext* before_;
 };
 
 }  // namespace foresay::kernels::cuda

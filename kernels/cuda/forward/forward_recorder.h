@@ -100,6 +100,21 @@ public:
         for (KnownForward& forward : known_) forward.graph.reset();
     }
 
+    // Makes the graph of calls that will be noted, unless there is one, and runs nothing: what is launched with graphs
+    // of other devices must not be loaded while one of them waits for it.
+    template <class Target>
+    void prepare(std::span<const OpCall> calls, const ForwardShape& shape, Target&& target) {
+        try {
+            KnownForward* known = find(calls, shape);
+            if (known == nullptr) known = &remember(calls, shape, target);
+            if (known->graph.empty()) target.capture(known->graph, calls);
+            known->used = ++runs_;
+        } catch (...) {
+            target.abandon();
+            throw;
+        }
+    }
+
     // Runs the noted calls and forgets them, also when that throws.
     template <class Target>
     void run(const ForwardShape& shape, Target&& target) {
@@ -126,12 +141,10 @@ private:
     void run_noted(const ForwardShape& shape, Target& target) {
         ++runs_;
         if (shape.layout.rows > kGraphRows || shape.row_class == RowClass::prefill) return target.enqueue(calls());
-        const auto known = std::find_if(known_.begin(), known_.end(), [&](const KnownForward& forward) {
-            return forward.shape == shape && forward.calls == calls_;
-        });
-        if (known == known_.end()) {
+        KnownForward* const known = find(calls(), shape);
+        if (known == nullptr) {
             target.enqueue(calls());
-            remember(shape, target);
+            remember(calls(), shape, target);
             return;
         }
         if (known->graph.empty()) target.capture(known->graph, calls());
@@ -139,9 +152,16 @@ private:
         target.launch(known->graph);
     }
 
+    KnownForward* find(std::span<const OpCall> calls, const ForwardShape& shape) {
+        const auto known = std::find_if(known_.begin(), known_.end(), [&](const KnownForward& forward) {
+            return forward.shape == shape && std::ranges::equal(forward.calls, calls);
+        });
+        return known == known_.end() ? nullptr : &*known;
+    }
+
     // Takes the place of the least recently used forward.
     template <class Target>
-    void remember(const ForwardShape& shape, Target& target) {
+    KnownForward& remember(std::span<const OpCall> calls, const ForwardShape& shape, Target& target) {
         KnownForward& place = *std::min_element(known_.begin(), known_.end(),
                                                 [](const auto& one, const auto& two) { return one.used < two.used; });
         if (!place.graph.empty()) {
@@ -149,8 +169,9 @@ private:
             place.graph.reset();
         }
         place.shape = shape;
-        place.calls = calls_;
+        place.calls.assign(calls.begin(), calls.end());
         place.used = runs_;
+        return place;
     }
 
     std::span<const OpCall> calls() const { return calls_; }

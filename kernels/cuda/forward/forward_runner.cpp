@@ -75,12 +75,13 @@ bool ForwardRunner::can_link(std::span<const OpCall> calls) {
     const std::size_t before = calls.front().op == ForwardOp::embed ? 1 : 0;
     const std::size_t after = calls.back().op == ForwardOp::head ? 1 : 0;
     LinearSequence::State& sequence = *w_.sequence.state();
+    if (before == 0) launch_places(stream_, places(ropes_of(calls)));
     sequence.begin_link(*w_.forward.link, w_.x.data(), true);
     try {
         enqueue_ops(calls.subspan(before, calls.size() - before - after), ropes_of(calls));
         sequence.flush();
     } catch (...) {
-        sequence.end_link();
+        abandon();
         throw;
     }
     return sequence.end_link();
