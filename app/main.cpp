@@ -4,6 +4,7 @@
 #include <string>
 
 #include "app/command_line/parser.h"
+#include "app/hosts.h"
 #include "app/interrupt.h"
 #include "app/log.h"
 #include "app/output.h"
@@ -25,7 +26,8 @@ int guarded(int argc, const char* const* argv) {
             return kDone;
         }
         start_log();
-        return parsed.command->run();
+        const HostsOfCommand hosts(parsed);
+        return hosts.status ? *hosts.status : parsed.command->run();
     } catch (const OutputClosed&) {
         return kDone;  // the reader has closed the pipe: `| head`
     } catch (const UsageError& problem) {

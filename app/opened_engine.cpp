@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/bench/metered_ops.h"
+#include "app/hosts.h"
 #include "app/hub_models.h"
 #include "app/interrupt.h"
 #include "app/output.h"
@@ -81,6 +82,7 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
     } catch (const Error& problem) {
         spdlog::debug("no drafts are looked for in the cache of the hub: {}", problem.what());
     }
+    out.hosts = other_hosts();
     out.plugins = plugin_options();
     out.observer = std::make_shared<Reporter>();
     if (needs.meter) {

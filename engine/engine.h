@@ -43,6 +43,7 @@ class BatchGenerator;
 namespace foresay::engine {
 
 struct BatchOptions;  // engine/batch.h
+class Hosts;          // engine/hosts/hosts.h
 
 enum class Notice : std::uint8_t {
     plugin_blamed,  // a plugin was running when the program last ended, or crashes cannot be remembered
@@ -104,6 +105,7 @@ struct EngineOptions {
     // Where draft.model = "auto" looks besides draft.folders: a cache of the Hugging Face hub; empty: none.
     std::filesystem::path draft_hub;
 
+    std::shared_ptr<Hosts> hosts;    // other hosts that have layers of the target; null: this one alone
     plugins::PluginOptions plugins;  // where to look for plugins without a path
     std::shared_ptr<Observer> observer;
     // Wraps each backend that the engine opens, for measurements; or, in tests, replaces a list of devices by another.

@@ -10,9 +10,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/backend.h"
 #include "engine/engine.h"
 #include "engine/plugins.h"
 
+namespace foresay::core {
+struct DeviceRoom;
+}
 namespace foresay::kernels {
 class DividedOps;
 class SplitOps;
@@ -94,6 +98,8 @@ struct Engine::State {
     // On a list of devices: chooses which layers are where, with a draft on one device, and that they have room.
     void place_layers(OpenedParts& parts) const;
 
+    // Puts runtime.host_layers into `rooms`. Whether that leaves nothing to choose.
+    bool end_layers_of_hosts(const OpenedParts& parts, std::vector<core::DeviceRoom>& rooms) const;
     // The context that models are placed for.
     core::ContextOptions placed_context(const OpenedParts& parts, const kernels::Ops& list) const;
     // Puts the new draft, if there is one, on device `d` of the list.
@@ -105,9 +111,6 @@ struct Engine::State {
     // ---- row_placement.cpp
     // The same for devices that divide each layer.
     void place_rows(OpenedParts& parts) const;
-
-    // Bytes of runtime.device_mib for device `d` of the list; none: all that is free.
-    static std::optional<std::int64_t> allowed_bytes(const core::Config& next, std::size_t d);
 
     // ---- load_parts.cpp
     // Takes over `parts` and loads the weights.
@@ -128,6 +131,8 @@ struct Engine::State {
 
 private:
     void open_backend(OpenedParts& parts) const;
+    // The list of this host's devices and those of the others.
+    std::unique_ptr<kernels::Ops> open_hosts(const core::Config& next, const BackendChoice& choice) const;
     OpenedModel open_model(const core::Config& next, const std::string& key, const std::filesystem::path& path) const;
     void check_files(const core::Config& next, const std::string& key, const std::filesystem::path& path,
                      const std::string& what) const;
@@ -139,13 +144,23 @@ private:
     void load_draft(OpenedParts& parts);
     std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,
                                             core::LoadOptions load_options = {}) const;
+    // The same of the target, whose layers may be on other hosts, too.
+    std::shared_ptr<const core::Model> load_target(std::shared_ptr<core::ModelSource> source) const;
 };
+
+// The target that `config` names, or random weights; `by_backend`: which the backend makes.
+std::unique_ptr<core::ModelSource> open_target(const core::Config& config, const EngineOptions& options,
+                                               bool by_backend);
+// Bytes of runtime.device_mib for device `d` of the list; none: all that is free.
+std::optional<std::int64_t> allowed_bytes(const core::Config& next, std::size_t d);
 
 // Left free on a device with memory of its own: graphs, and what attention needs for long contexts.
 inline constexpr std::int64_t kDeviceReserve = std::int64_t{512} << 20;
 
 // `problem` after the place in the configuration that sets `setting`.
 Error at(const core::Setting& setting, const Error& problem);
+// How many devices at the beginning of a list are this host's.
+std::size_t own_devices(const kernels::SplitOps& list);
 // Number of the device that a draft is on: where draft.device says, else the first of `owns` (memory), else the first.
 std::size_t draft_device(const core::Config& next, const std::vector<bool>& owns);
 

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "engine/engine_state.h"
+#include "engine/hosts/hosts.h"
+#include "kernels/split_ops.h"
 #include "speculative/memory_estimate.h"
 
 namespace foresay::engine {
@@ -39,9 +41,7 @@ void Engine::State::adopt(OpenedParts& parts) {
     if (!options.weights) return;
     check_memory(parts);
     if (parts.target.source) {
-        core::LoadOptions load_options;
-        load_options.context = context_length;
-        target = load(std::move(parts.target.source), "loading the target", load_options);
+        target = load_target(std::move(parts.target.source));
         loaded_target = config.target_model;
     }
     load_draft(parts);
@@ -54,6 +54,28 @@ void Engine::State::adopt(OpenedParts& parts) {
     for (const std::string& stage : chain.hidden_from_draft()) {
         notice(Notice::hidden_stage, "the draft does without the sampler " + stage + ", whose state cannot be copied");
     }
+}
+
+std::shared_ptr<const core::Model> Engine::State::load_target(std::shared_ptr<core::ModelSource> source) const {
+    core::LoadOptions load_options;
+    load_options.context = context_length;
+    if (!options.hosts) return load(std::move(source), "loading the target", load_options);
+    const std::size_t own = own_devices(*list);
+    std::vector<kernels::RemoteOps*> remotes;
+    for (std::size_t d = own; d < list->size(); ++d) {
+        remotes.push_back(&dynamic_cast<kernels::RemoteOps&>(list->device(d)));
+    }
+    load_options.devices = (1u << own) - 1u;
+    options.hosts->begin_load({.devices = source->config().devices,
+                               .own = static_cast<std::int32_t>(own),
+                               .context = context_length,
+                               .by_backend = ops->makes_random_weights(),
+                               .fingerprint = quick_fingerprint(config, options)},
+                              remotes);
+    std::shared_ptr<const core::Model> model = load(std::move(source), "loading the target", load_options);
+    observe("loading the target on the other hosts",
+            [&](const Progress& progress) { options.hosts->finish_load(remotes, progress); });
+    return model;
 }
 
 core::ContextOptions Engine::State::context_options(std::int32_t length) const {

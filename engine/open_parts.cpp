@@ -8,6 +8,8 @@
 #include "engine/backend.h"
 #include "engine/draft_search.h"
 #include "engine/engine_state.h"
+#include "engine/hosts/host_parts.h"
+#include "engine/hosts/hosts.h"
 #include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
 #include "kernels/split_ops.h"
@@ -43,7 +45,9 @@ std::string runtime_of(const core::Config& config) {
             devices += " " + core::to_toml(config.setting(key).value);
         }
     }
-    return (devices.empty() ? config.device : devices) + " " + config.isa + " " + std::to_string(config.threads) +
+    const std::string hosts = core::to_toml(config.setting("runtime.host_layers").value);
+    return hosts + (devices.empty() ? config.device : devices) + " " + config.isa + " " +
+           std::to_string(config.threads) +
            (config.kv_format == kernels::KvFormat::f16 ? "" : ' ' + kernels::name(config.kv_format));
 }
 
@@ -52,12 +56,42 @@ std::optional<kernels::QuantType> draft_head_of(const core::Config& config) {
     return kernels::QuantType::q4_0;
 }
 
+Error rows_on_one_host(const core::Config& config) {
+    return at(config.setting("runtime.split_mode"),
+              Error("'runtime.split_mode' row is for the devices of one host; start one process, or use layer"));
+}
+
+std::size_t own_devices(const kernels::SplitOps& list) {
+    std::size_t own = 0;
+    while (own < list.size() && dynamic_cast<const kernels::RemoteOps*>(&list.device(own)) == nullptr) ++own;
+    return own;
+}
+
+std::unique_ptr<kernels::Ops> Engine::State::open_hosts(const core::Config& next, const BackendChoice& choice) const {
+    if (choice.rows) throw rows_on_one_host(next);
+    std::vector<std::shared_ptr<kernels::Ops>> devices;
+    std::vector<std::string> names;
+    for (const core::Config& one : host_devices(next)) {
+        devices.push_back(engine::open_backend(one, choose_backend(one)));
+        names.push_back(one.device == "auto" ? devices.back()->describe().name : one.device);
+    }
+    for (const std::shared_ptr<kernels::RemoteOps>& device : options.hosts->open_devices()) {
+        names.push_back(device->device().info.name + " of " + options.hosts->group().name(device->device().rank));
+        devices.push_back(device);
+    }
+    if (devices.size() > kernels::kMostDevices) {
+        throw Error("the hosts have " + std::to_string(devices.size()) + " devices together, and a model can be on " +
+                    std::to_string(kernels::kMostDevices) + "; name fewer with --device");
+    }
+    return std::make_unique<kernels::SplitOps>(std::move(devices), std::move(names));
+}
+
 void Engine::State::open_backend(OpenedParts& parts) const {
     const core::Config& next = parts.config;
     const BackendChoice choice = choose_backend(next);
     std::unique_ptr<kernels::Ops> opened;
     try {
-        opened = engine::open_backend(next, choice);
+        opened = options.hosts ? open_hosts(next, choice) : engine::open_backend(next, choice);
     } catch (const Error& problem) {
         throw at(next.setting(choice.key()), problem);
     }
@@ -65,7 +99,7 @@ void Engine::State::open_backend(OpenedParts& parts) const {
     if (!parts.why_no_device.empty()) notice(Notice::no_device, parts.why_no_device);
     if (choice.rows) {
         parts.ranks = static_cast<kernels::DividedOps*>(opened.get());
-    } else if (choice.list) {
+    } else if (choice.list || options.hosts) {
         parts.list = static_cast<kernels::SplitOps*>(opened.get());
     }
     if (!options.wrap_backend) {
@@ -76,6 +110,18 @@ void Engine::State::open_backend(OpenedParts& parts) const {
     // A list in place of the list.
     if (auto* const other = dynamic_cast<kernels::SplitOps*>(parts.ops.get())) parts.list = other;
     if (auto* const other = dynamic_cast<kernels::DividedOps*>(parts.ops.get())) parts.ranks = other;
+}
+
+std::unique_ptr<core::ModelSource> open_target(const core::Config& config, const EngineOptions& options,
+                                               bool by_backend) {
+    const SyntheticModel &random = options.random_target, &inflate = options.inflate_target;
+    if (config.target_model.empty()) {
+        if (random.shape.empty()) throw Error("the configuration names no target model; set target.model");
+        return core::ModelSource::random(random.shape, core::quant_type_by_name(random.quant_type), by_backend);
+    }
+    std::unique_ptr<core::ModelSource> source = core::ModelSource::open(config.target_model);
+    if (inflate.shape.empty()) return source;
+    return core::ModelSource::inflate(std::move(source), inflate.shape, core::quant_type_by_name(inflate.quant_type));
 }
 
 OpenedModel Engine::State::open_model(const core::Config& next, const std::string& key, const fs::path& path) const {
@@ -191,10 +237,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
         parts.target = open_model(next, "target.model", next.target_model);
     } else {
         const kernels::Ops& backend = parts.ops ? *parts.ops : *ops;
-        const SyntheticModel& random = options.random_target;
-        if (random.shape.empty()) throw Error("the configuration names no target model; set target.model");
-        parts.target.source = core::ModelSource::random(random.shape, core::quant_type_by_name(random.quant_type),
-                                                        backend.makes_random_weights());
+        parts.target.source = open_target(next, options, backend.makes_random_weights());
     }
     const core::ModelSource& model = parts.keep_target ? target->source() : *parts.target.source;
     open_chat(parts);

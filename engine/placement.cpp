@@ -1,5 +1,6 @@
 // Which layers of the models are on which device of runtime.devices.
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "engine/bandwidth.h"
 #include "engine/batch.h"
 #include "engine/engine_state.h"
+#include "engine/hosts/hosts.h"
 #include "kernels/divided_ops.h"
 #include "kernels/quant/packed_panels.h"
 #include "kernels/split_ops.h"
@@ -55,6 +57,11 @@ void check_host(const core::ModelBytes& bytes, std::span<const core::DeviceRoom>
                 " are free; use a smaller model or a shorter --context");
 }
 
+std::size_t host_of(const kernels::SplitOps& list, std::size_t d) {
+    const auto* const remote = dynamic_cast<const kernels::RemoteOps*>(&list.device(d));
+    return remote != nullptr ? static_cast<std::size_t>(remote->device().rank) : 0;
+}
+
 }  // namespace
 
 std::size_t draft_device(const core::Config& next, const std::vector<bool>& owns) {
@@ -65,7 +72,7 @@ std::size_t draft_device(const core::Config& next, const std::vector<bool>& owns
     return first == owns.end() ? 0 : static_cast<std::size_t>(first - owns.begin());
 }
 
-std::optional<std::int64_t> Engine::State::allowed_bytes(const core::Config& next, std::size_t d) {
+std::optional<std::int64_t> allowed_bytes(const core::Config& next, std::size_t d) {
     const auto& mib = std::get<std::vector<std::int64_t>>(next.setting("runtime.device_mib").value);
     if (d >= mib.size() || mib[d] == 0) return std::nullopt;
     return mib[d] << 20;
@@ -97,14 +104,46 @@ std::int64_t Engine::State::bytes_of_draft(const OpenedParts& parts, core::Conte
     return speculative::estimate_memory(*source, context, device).total();
 }
 
+bool Engine::State::end_layers_of_hosts(const OpenedParts& parts, std::vector<core::DeviceRoom>& rooms) const {
+    const core::Config& next = parts.config;
+    if (!next.device_layers.empty()) {
+        throw at(next.setting("runtime.device_layers"),
+                 Error("'runtime.device_layers' is for the devices of one host; name the layers of each with "
+                       "runtime.host_layers"));
+    }
+    const core::Setting& setting = next.setting("runtime.host_layers");
+    const auto& layers = std::get<std::vector<std::int64_t>>(setting.value);
+    if (layers.empty()) return false;
+    const auto hosts = static_cast<std::size_t>(options.hosts->size());
+    const std::int64_t all = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+    const std::int32_t has = parts.target.source->config().shape.layers;
+    if (layers.size() != hosts || all != has) {
+        throw at(setting, Error("'runtime.host_layers' names " + std::to_string(all) + " layers of " +
+                                std::to_string(layers.size()) + " hosts, and the model has " + std::to_string(has) +
+                                " layers for " + std::to_string(hosts) + " hosts"));
+    }
+    // The last device of each host ends where the layers of the next host begin.
+    bool one_each = true;
+    std::int64_t end = 0;
+    for (std::size_t d = 0, host = 0; host < hosts; ++host) {
+        const std::size_t first = d;
+        while (d < rooms.size() && host_of(*parts.list, d) == host) ++d;
+        one_each &= d == first + 1;
+        end += layers[host];
+        rooms[d - 1].end = static_cast<std::int32_t>(end);
+    }
+    return one_each;
+}
+
 void Engine::State::place_layers(OpenedParts& parts) const {
     if (parts.list == nullptr) return;
     kernels::SplitOps& list = *parts.list;
     const core::Config& next = parts.config;
     const core::ContextOptions context = placed_context(parts, list);
 
+    const std::size_t own = own_devices(list);
     std::vector<bool> owns;
-    for (std::size_t d = 0; d < list.size(); ++d) owns.push_back(list.device(d).free_memory() >= 0);
+    for (std::size_t d = 0; d < own; ++d) owns.push_back(list.device(d).free_memory() >= 0);
     const std::size_t drafts = draft_device(next, owns);
     place_draft(parts, drafts);
     const auto draft_needs = [&](std::int32_t contexts) {
@@ -120,12 +159,12 @@ void Engine::State::place_layers(OpenedParts& parts) const {
     const core::ModelBytes bytes = core::model_bytes(source);
     std::vector<core::DeviceRoom> rooms;
     for (std::size_t d = 0; d < list.size(); ++d) {
-        rooms.push_back(room_of(list.device(d), next.devices[d], source.config(), context));
+        rooms.push_back(room_of(list.device(d), list.name(d), source.config(), context));
         // The present target goes before the new one comes.
         for (const PlacedLayers& present : placement) {
             if (target && present.device == rooms[d].name) rooms[d].memory += present.bytes;
         }
-        if (std::optional<std::int64_t> allowed = allowed_bytes(next, d)) {
+        if (std::optional<std::int64_t> allowed = d < own ? allowed_bytes(next, d) : std::nullopt) {
             if (parts.keep_draft && d == drafts) *allowed -= parts.draft_bytes;
             rooms[d].memory = std::min(rooms[d].memory, std::max<std::int64_t>(0, *allowed));
         }
@@ -139,7 +178,8 @@ void Engine::State::place_layers(OpenedParts& parts) const {
         parts.draft_bytes = 0;
     }
     // A prediction is shown by what loads no weights; elsewhere the measurement would only cost time.
-    const bool measured = next.device_layers.empty() || !options.weights;
+    const bool given = options.hosts ? end_layers_of_hosts(parts, rooms) : !next.device_layers.empty();
+    const bool measured = !given || !options.weights;
     std::vector<bool> loops(list.size());  // of the reference: not bound by memory, and slower than anything else
     for (std::size_t d = 0; d < list.size() && measured; ++d) {
         loops[d] = list.device(d).describe().name == "reference";
@@ -171,7 +211,10 @@ void Engine::State::place_layers(OpenedParts& parts) const {
             break;
         } catch (const Error& problem) {
             if (parts.placed_contexts > 1) continue;
-            throw at(next.setting(next.device_layers.empty() ? "runtime.devices" : "runtime.device_layers"), problem);
+            const char* const key = options.hosts                ? "runtime.host_layers"
+                                    : next.device_layers.empty() ? "runtime.devices"
+                                                                 : "runtime.device_layers";
+            throw at(next.setting(key), problem);
         }
     }
     if (parts.draft.source) parts.draft_bytes = draft_needs(parts.placed_contexts);

@@ -16,9 +16,26 @@
 
 namespace foresay::kernels {
 
+// A sentence that says already which backend it is about: a list adds no name to it.
+class NamedError : public Error {
+public:
+    using Error::Error;
+};
+
+// What a backend of a list can do besides kernels/ops.h, where it is on another host.
+class TakesRows {
+public:
+    virtual ~TakesRows() = default;
+    // As write_rows(), with the rows of another backend's forward and without its read_rows(). False: not possible
+    // between the two, and nothing was done.
+    virtual bool take_rows(Workspace& workspace, Ops& from, Workspace& source) = 0;
+};
+
 class ListOps : public Ops {
 public:
     std::size_t size() const { return backends_.size(); }
+    // As messages call backend `i`.
+    const std::string& name(std::size_t i) const { return names_[i]; }
 
     // The least of any backend that has memory of its own.
     std::int64_t free_memory() const override;
@@ -53,6 +70,8 @@ protected:
     decltype(auto) on(std::size_t i, const Call& call) const {
         try {
             return call(*backends_[i]);
+        } catch (const NamedError&) {
+            throw;
         } catch (const Error& problem) {
             throw Error(names_[i] + ": " + problem.what());
         }

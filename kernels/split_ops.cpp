@@ -212,8 +212,14 @@ void SplitOps::begin(Workspace& workspace, const Batch& batch) {
 void SplitOps::enter(Workspace& workspace, std::size_t d) {
     SplitWorkspace& a = self(workspace);
     if (a.current == d) return;
-    on(a.current, [&](Ops& device) { device.read_rows(*a.parts[a.current], a.memory()); });
-    on(d, [&](Ops& device) { device.write_rows(*a.parts[d], a.memory()); });
+    const bool taken = on(d, [&](Ops& device) {
+        auto* const taker = dynamic_cast<TakesRows*>(&device);
+        return taker != nullptr && taker->take_rows(*a.parts[d], *backends_[a.current], *a.parts[a.current]);
+    });
+    if (!taken) {
+        on(a.current, [&](Ops& device) { device.read_rows(*a.parts[a.current], a.memory()); });
+        on(d, [&](Ops& device) { device.write_rows(*a.parts[d], a.memory()); });
+    }
     a.current = d;
 }
 

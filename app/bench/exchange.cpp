@@ -1,5 +1,6 @@
 // foresay bench exchange: what it costs that layers are on several devices: the rows of a step cross from each device
-// of the list to the next one. No model is loaded; the rows are as wide as those of an 8B model.
+// of the list to the next one, and from one host to another. No model is loaded; the rows are as wide as those of an 8B
+// model.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 
 #include "app/bench/bench.h"
 #include "app/configuration.h"
+#include "app/hosts.h"
 #include "app/output.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
@@ -61,16 +63,39 @@ double crossing_us(Place& from, Place& to, std::span<float> memory) {
     return median(times);
 }
 
-void bench_exchange(const BenchOptions& options) {
-    const core::Config config = Configuration(options).config();
-    if (config.devices.size() < 2) {
-        throw Error("bench exchange is about several devices; name them, as with --device cuda:0,cpu");
+// What was measured, as a table and as objects.
+class Crossings {
+public:
+    void begin(const std::string& from, const std::string& to, const std::string& way) {
+        from_ = from;
+        to_ = to;
+        way_ = way;
+        text_ += from + " to " + to + "\n";
     }
+    void add(std::int32_t rows, std::size_t bytes, double us) {
+        objects_.push_back({{"from", from_}, {"to", to_}, {"rows", rows}, {"bytes", bytes}, {"us", us}, {"way", way_}});
+        text_ += format("%6d %9.0f %9.1f %9.2f   ", rows, static_cast<double>(bytes) / 1024.0, us,
+                        static_cast<double>(bytes) / us / 1e3) +
+                 way_ + "\n";
+    }
+    void show(std::size_t width, bool json) {
+        if (json) return print(nlohmann::ordered_json{{"width", width}, {"crossings", objects_}}.dump() + "\n");
+        print("rows of " + std::to_string(width) + " float32 values, from one device to the next\n" + text_);
+    }
+
+private:
+    std::string from_, to_, way_;
+    nlohmann::ordered_json objects_ = nlohmann::ordered_json::array();
+    std::string text_ = "  rows       KiB        us      GB/s   by\n";
+};
+
+// Between the devices of this host.
+void measure_list(const BenchOptions& options, const core::Config& config, const kernels::ModelShape& shape,
+                  Crossings& crossings) {
     engine::BackendChoice choice = engine::choose_backend(config);
     choice.rows = false;
     const std::unique_ptr<kernels::Ops> ops = engine::open_backend(config, choice);
     auto& list = static_cast<kernels::SplitOps&>(*ops);
-    const kernels::ModelShape shape = core::published_shape(kShape).shape;
     std::vector<Place> places;
     for (std::size_t d = 0; d < list.size(); ++d) places.emplace_back(list.device(d), shape);
     const auto width = static_cast<std::size_t>(shape.d_model);
@@ -79,11 +104,8 @@ void bench_exchange(const BenchOptions& options) {
     const std::span<float> memory(reinterpret_cast<float*>(host->bytes.data()),
                                   width * static_cast<std::size_t>(kMostRows));
     std::ranges::fill(memory, 0.5f);
-
-    nlohmann::ordered_json crossings = nlohmann::ordered_json::array();
-    std::string text = "  rows       KiB        us      GB/s   by\n";
     for (std::size_t d = 0; d + 1 < places.size(); ++d) {
-        text += config.devices[d] + " to " + config.devices[d + 1] + "\n";
+        crossings.begin(config.devices[d], config.devices[d + 1], "host memory");
         for (const std::int32_t rows : kWidths) {
             const std::span<float> crossing = memory.first(static_cast<std::size_t>(rows) * width);
             std::vector<double> times;
@@ -95,25 +117,47 @@ void bench_exchange(const BenchOptions& options) {
                 const double us = crossing_us(places[d], places[d + 1], crossing);
                 if (run > 0) times.push_back(us);
             }
-            const double us = median(times);
-            const auto bytes = static_cast<double>(crossing.size_bytes());
-            crossings.push_back({{"from", config.devices[d]},
-                                 {"to", config.devices[d + 1]},
-                                 {"rows", rows},
-                                 {"bytes", crossing.size_bytes()},
-                                 {"us", us},
-                                 {"way", "host memory"}});
-            text += format("%6d %9.0f %9.1f %9.2f   host memory\n", rows, bytes / 1024.0, us, bytes / us / 1e3);
+            crossings.add(rows, crossing.size_bytes(), median(times));
         }
     }
-    if (options.json) {
-        print(nlohmann::ordered_json{{"width", width}, {"crossings", std::move(crossings)}}.dump() + "\n");
-        return;
-    }
-    print("rows of " + std::to_string(width) + " float32 values, from one device to the next\n" + text);
 }
 
-const RegisterBenchmark kExchange("exchange", "what rows cost that cross between the devices of a list",
+// From rank 0 to each of the others: half of there and back, with the messages that announce it.
+void measure_hosts(const BenchOptions& options, engine::Hosts& hosts, std::size_t width, Crossings& crossings) {
+    for (int rank = 1; rank < hosts.size(); ++rank) {
+        crossings.begin(hosts.group().name(0), hosts.group().name(rank), hosts.nccl());
+        for (const std::int32_t rows : kWidths) {
+            const std::size_t bytes = static_cast<std::size_t>(rows) * width * sizeof(float);
+            std::vector<double> times;
+            for (int run = 0; run <= options.runs; ++run) {
+                stop_if_interrupted();
+                std::vector<double> echoes;
+                for (std::size_t i = 0; i < kCrossings; ++i) {
+                    echoes.push_back(1e6 * hosts.echo_seconds(rank, bytes) / 2.0);
+                }
+                if (run > 0) times.push_back(median(echoes));
+            }
+            crossings.add(rows, bytes, median(times));
+        }
+    }
+}
+
+void bench_exchange(const BenchOptions& options) {
+    const core::Config config = Configuration(options).config();
+    const std::shared_ptr<engine::Hosts>& hosts = other_hosts();
+    if (config.devices.size() < 2 && !hosts) {
+        throw Error(
+            "bench exchange is about several devices; name them, as with --device cuda:0,cpu, or start it on several "
+            "hosts");
+    }
+    const kernels::ModelShape shape = core::published_shape(kShape).shape;
+    Crossings crossings;
+    if (config.devices.size() > 1) measure_list(options, config, shape, crossings);
+    if (hosts) measure_hosts(options, *hosts, static_cast<std::size_t>(shape.d_model), crossings);
+    crossings.show(static_cast<std::size_t>(shape.d_model), options.json);
+}
+
+const RegisterBenchmark kExchange("exchange", "what rows cost that cross between devices of a list, or hosts",
                                   bench_exchange);
 
 }  // namespace

@@ -257,16 +257,16 @@ ParsedCommand parse_command_line(int argc, const char* const* argv) {
     try {
         parser.app().parse(joined(argc, argv, parser.any_text_names()));
     } catch (const CLI::CallForHelp&) {
-        return {nullptr, parser.help()};
+        return {nullptr, parser.help(), nullptr};
     } catch (const CLI::CallForVersion& version) {
-        return {nullptr, version.what() + std::string("\n")};
+        return {nullptr, version.what() + std::string("\n"), nullptr};
     } catch (const CLI::ParseError& problem) {
         throw UsageError(sentence(problem, parser.app(), argc, argv) + " (see " + parser.given_words() + " --help)");
     }
     ParserNode* node = parser.chosen();
     if (node == nullptr) throw UsageError("a command is required (see " + parser.given_words() + " --help)");
     node->options->finish();
-    return {std::move(node->command), std::nullopt};
+    return {std::move(node->command), std::nullopt, node->options->over_hosts()};
 }
 
 }  // namespace foresay::app

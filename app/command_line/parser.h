@@ -38,6 +38,8 @@ struct OptionText {
     std::string old_name = "";  // accepted, but not shown in help
 };
 
+struct Options;  // app/options.h
+
 class OptionParser {
 public:
     OptionParser(CLI::App& app, CommandDescription& description) : app_(app), description_(description) {}
@@ -79,6 +81,10 @@ public:
     // More about the command, below its options in help. Lines of at most 80 columns.
     void details(const std::string& text) { description_.details = text; }
 
+    // The command opens the model of these options, which may have layers on several hosts (app/hosts.h).
+    void over_hosts(const Options& options) { over_hosts_ = &options; }
+    const Options* over_hosts() const { return over_hosts_; }
+
     // Adds a check that runs once all options are parsed. It may fill in values and throw UsageError.
     void after_parsing(std::function<void()> check) { checks_.push_back(std::move(check)); }
     void finish() const;
@@ -99,11 +105,13 @@ private:
     std::vector<std::function<void()>> checks_;
     std::vector<std::string> any_text_names_;
     bool common_ = false;
+    const Options* over_hosts_ = nullptr;
 };
 
 struct ParsedCommand {
     std::unique_ptr<Command> command;
-    std::optional<std::string> text;  // of --help or --version: print it and exit; `command` is null
+    std::optional<std::string> text;      // of --help or --version: print it and exit; `command` is null
+    const Options* over_hosts = nullptr;  // of the command: OptionParser::over_hosts()
 };
 
 ParsedCommand parse_command_line(int argc, const char* const* argv);

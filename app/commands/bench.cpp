@@ -39,6 +39,7 @@ public:
     void declare(OptionParser& parser) override {
         parser.after_parsing([this] { choose(); });  // finds CONFIG, which the check of the common options needs
         add_common_options(parser, options_);
+        parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         std::vector<std::string> names;
         std::string list = "Benchmarks:\n";

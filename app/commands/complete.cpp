@@ -33,6 +33,7 @@ class Complete : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         add_config_argument(parser, options_);
         parser.option("-p", prompt_, {.value = "TEXT", .doc = "the prompt", .any_text = true, .once = true});

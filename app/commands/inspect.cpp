@@ -367,6 +367,7 @@ class Inspect : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         add_no_pager_flag(parser);
         parser.argument_list(

@@ -79,6 +79,7 @@ class Logits : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         parser.option("--tokens", tokens_file_,
                       {.value = "FILE",

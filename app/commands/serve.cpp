@@ -99,6 +99,7 @@ class Serve : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         add_config_argument(parser, options_);
         parser.option_list("--listen", listen_,

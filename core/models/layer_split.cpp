@@ -167,7 +167,7 @@ LayerSplit choose_split(const ModelConfig& config, const ModelBytes& model, std:
         std::vector<double> next(ends, kNever);
         std::vector<std::int32_t> begin_of(ends);
         for (std::int32_t end = 0; end <= layers; ++end) {
-            if (!can_cut(config, end)) continue;
+            if (!can_cut(config, end) || (room.end >= 0 && end != room.end)) continue;
             for (std::int32_t begin = end; begin >= 0; --begin) {
                 if (best[at(begin)] == kNever) continue;
                 if (device_bytes(model, room, begin, end) > room.memory) continue;

@@ -49,6 +49,7 @@ struct DeviceRoom {
     double bytes_per_second = 1.0;  // at which it reads weights
     bool maps_tables = false;       // tables stay in the mapped file
     bool keeps_packed = true;       // rows (kernels/quant/packed_panels.h)
+    std::int32_t end = -1;          // its layers end before this one, whatever it has; -1: anywhere
 };
 // What a row reads of layers [begin, end), with the LM head after the last.
 std::int64_t read_bytes(const ModelBytes& model, std::int32_t begin, std::int32_t end);

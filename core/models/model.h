@@ -26,6 +26,9 @@ struct LoadOptions {
     // Positions that the model will be used with; 0: all that it supports. Some ropes have factors for short contexts
     // and others for long ones; the choice is made once, here.
     std::int32_t context = 0;
+    // Bit d: weights of what is on backend d of a list are looked at for NaN and infinities; 0: of all. The others are
+    // on another host, which looks at them.
+    std::uint32_t devices = 0;
 };
 
 class Model {

@@ -20,11 +20,23 @@ TensorView rows_of(const TensorView& matrix, std::int64_t first, std::int64_t co
     return part;
 }
 
+// Tables are where the first layer is; what else is of no layer, the LM head most of all, where the last is.
+bool StageMaker::is_checked(const TensorName& name) const {
+    const std::vector<std::int32_t>& devices = config().devices;
+    if (!options_.check_weights) return false;
+    if (options_.check_devices == 0 || devices.empty()) return true;
+    const bool table = name.is_table() || name.part.starts_with("per_layer");
+    const std::int32_t device = name.layer >= 0 ? devices[static_cast<std::size_t>(name.layer)]
+                                : table         ? devices.front()
+                                                : devices.back();
+    return device < 0 || (options_.check_devices >> device & 1u) != 0;
+}
+
 TensorView StageMaker::take(const TensorName& name, TensorShape shape) {
     const TensorView view = source_.tensor(name, shape);
     const bool again = name.is_head() && config().tied_head;
     if (options_.bytes_taken != nullptr && !again) *options_.bytes_taken += view.bytes();
-    if (!options_.check_weights || again || view.data == nullptr) return view;  // no data: made by the backend
+    if (!is_checked(name) || again || view.data == nullptr) return view;  // no data: made by the backend
     const std::int64_t row = first_row_not_finite(view);
     if (row < 0) return view;
     throw Error(source_.path() + ": the weights of " + name.text() + " hold NaN or infinities (row " +

@@ -47,6 +47,7 @@ public:
     struct Options {
         std::int32_t context = 0;             // positions that the model will be used with; decides long or short rope
         bool check_weights = true;            // look for NaN and infinities
+        std::uint32_t check_devices = 0;      // only in what is on these backends of a list, bit by bit; 0: in all
         std::int64_t* bytes_taken = nullptr;  // counts the bytes of the tensors
     };
     using Sink = std::function<void(const PlacedStage&)>;
@@ -100,6 +101,7 @@ public:
 
 private:
     kernels::TensorView take(const TensorName& name, TensorShape shape);
+    bool is_checked(const TensorName& name) const;
 
     ModelSource& source_;
     Options options_;

@@ -29,6 +29,7 @@
 #include "kernels/cuda/forward/forward_runner.h"
 #include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
+#include "kernels/cuda/hosts/device_rows.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
 #include "kernels/kv_names.h"
@@ -58,7 +59,7 @@ constexpr int32_t kPrefillRows = 2048;
 
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
-class CudaOps final : public Ops, public PackedRowsDevice, public LayerShare {
+class CudaOps final : public Ops, public PackedRowsDevice, public LayerShare, public DeviceRows {
 public:
     // The stream is created at its first use and needs a DeviceScope, hence the lambda.
     explicit CudaOps(const CudaOptions& options)
@@ -312,6 +313,30 @@ public:
             cuda_check(cudaMemcpyAsync(w.x.data(), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream_),
                        "cannot copy the residual stream");
             stream_.wait();
+        });
+    }
+
+    // Rows that cross to another host (kernels/cuda/hosts/device_rows.h).
+
+    int device_index() const override { return device_.info().index; }
+    void copy_rows_to(Workspace& workspace, void* to, std::size_t bytes, const Stream& then) override {
+        CudaWorkspace& w = self(workspace);
+        check(bytes == size(w.rows() * int64_t{w.shape.d_model}) * sizeof(float), "memory of other rows");
+        run_noted(w, [&] {
+            cuda_check(cudaMemcpyAsync(to, w.x.data(), bytes, cudaMemcpyDeviceToDevice, stream_),
+                       "cannot copy the residual stream");
+            event().record(stream_);
+            event().await_on(then);
+        });
+    }
+    void copy_rows_from(Workspace& workspace, const void* from, std::size_t bytes, const Stream& before) override {
+        CudaWorkspace& w = self(workspace);
+        check(bytes == size(w.rows() * int64_t{w.shape.d_model}) * sizeof(float), "memory of other rows");
+        run_noted(w, [&] {
+            event().record(before);
+            event().await_on(stream_);
+            cuda_check(cudaMemcpyAsync(w.x.data(), from, bytes, cudaMemcpyDeviceToDevice, stream_),
+                       "cannot copy the residual stream");
         });
     }
 
