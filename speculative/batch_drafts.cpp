@@ -228,6 +228,12 @@ void BatchGenerator::State::draft() {
         }
         used += rows.rows;
         if (!sequence.samples_after(rows.rows)) continue;
+        if (sequence.drafts_alone()) {
+            sequence.draft_alone();
+            const std::int32_t drafted = sequence.drafted() + (sequence.open_slot() >= 0 ? 1 : 0);
+            make_free(pages + cache().missing_pages(sequence.id(), rows.rows + drafted));
+            return;
+        }
         if (sequence.mode() == core::SpeculationMode::fixed) fixed_texts.push_back(&sequence);
         if (sequence.mode() == core::SpeculationMode::automatic) drafting_texts.push_back(&sequence);
     }

@@ -139,8 +139,22 @@ void BatchGenerator::State::release_left() {
     }
 }
 
+// Where the target is shared, others may give pages up for it. False: there are fewer free pages.
+bool BatchGenerator::State::make_free(std::int32_t pages) {
+    while (pages > cache().free_pages()) {
+        if (!parts.free_pages || !parts.free_pages()) return false;
+    }
+    return true;
+}
+
 // Admits the sequence if there are pages for its prompt and for the growth of all.
 bool BatchGenerator::State::give_pages(Sequence& sequence) {
+    if (sequence.lent() >= 0) {  // and the pages for it are its owner's business
+        sequence.admit(sequence.lent(), cache().length(sequence.lent()));
+        sequence.learn_from(everyone);
+        if (!sequence.drafts_alone() && sequence.mode() != core::SpeculationMode::off) open_draft(sequence);
+        return true;
+    }
     const core::SequenceId id = open(sequence);
     if (id < 0) return false;
     std::int32_t wanted = 0;
@@ -194,9 +208,10 @@ void BatchGenerator::State::release(Sequence& sequence) {
     if (sequence.id() < 0) return;
     // A forward that runs ahead may have a row of it.
     if (cache().length(sequence.id()) > sequence.held()) cache().truncate(sequence.id(), sequence.held());
+    const bool lent = sequence.lent() >= 0;
     if (keeps) {
-        kept.keep(sequence.id(), sequence.key(), drafted);
-    } else {
+        kept.keep(lent ? -1 : sequence.id(), sequence.key(), drafted);
+    } else if (!lent) {
         cache().drop(sequence.id());
     }
     sequence.suspend();
@@ -258,7 +273,7 @@ void BatchGenerator::State::plan() {
             room = wanted() <= cache().free_pages();
         }
         while (!room && kept.evict_page()) room = wanted() <= cache().free_pages();
-        if (room) break;
+        if (room || make_free(wanted())) break;
         preempt();
     }
     log_plan();
@@ -290,11 +305,14 @@ void BatchGenerator::State::make_segments() {
         for (const std::int32_t token : sequence.next_tokens(rows.rows)) {
             current.tokens.push_back(kernels::TokenRef::id(token));
         }
-        for (const std::int32_t token : sequence.draft_tokens()) current.tokens.push_back(kernels::TokenRef::id(token));
         const std::size_t first = current.logit_rows.size();
-        if (sequence.samples_after(rows.rows)) {
-            for (std::int32_t i = 0; i <= sequence.drafted(); ++i) current.logit_rows.push_back(rows.rows - 1 + i);
-        }
+        if (sequence.samples_after(rows.rows)) current.logit_rows.push_back(rows.rows - 1);
+        const auto add_drafted = [&](kernels::TokenRef token) {
+            current.logit_rows.push_back(static_cast<std::int32_t>(current.tokens.size() - begin));
+            current.tokens.push_back(token);
+        };
+        for (const std::int32_t token : sequence.draft_tokens()) add_drafted(kernels::TokenRef::id(token));
+        if (sequence.open_slot() >= 0) add_drafted(kernels::TokenRef::slot(sequence.open_slot()));
         current.segments.push_back({.sequence = sequence.id(),
                                     .tokens = std::span(current.tokens).subspan(begin),
                                     .logit_rows = std::span(current.logit_rows).subspan(first)});
@@ -325,6 +343,27 @@ bool BatchGenerator::State::take_ahead() {
     return any;
 }
 
+// The last row of a text that its owner has evaluated (BatchRequest::sequence) becomes the present forward. False:
+// there is no such text.
+bool BatchGenerator::State::take_evaluated() {
+    if (running.size() != 1 || running.front()->missing() > 0) return false;
+    Sequence* const sequence = running.front().get();
+    sequence->begin_draft(0);
+    current.clear(kernels::RowClass::decode);
+    current.logit_rows.push_back(0);
+    current.segments.push_back({.sequence = sequence->id(), .tokens = {}, .logit_rows = current.logit_rows});
+    current.base.push_back(0);
+    current.chosen.push_back(sequence);
+    return true;
+}
+
+// Tokens of drafts that were still being sampled when the forward began. False: there were none.
+bool BatchGenerator::State::close_drafts() {
+    bool any = false;
+    for (Sequence* sequence : current.chosen) any |= sequence->close_alone();
+    return any;
+}
+
 // Where the device samples, all rows at once, before the host looks at any.
 void BatchGenerator::State::start_sampling() {
     current.sources.assign(current.chosen.size(), RowSource::logits);
@@ -352,9 +391,13 @@ bool BatchGenerator::State::may_run_ahead() {
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         const Sequence* const sequence = current.chosen[i];
         if (sequence == nullptr) continue;
-        if (sequence->mode() == core::SpeculationMode::fixed) return false;
-        if (sequence->mode() == core::SpeculationMode::automatic && looks) return false;
-        const bool known = current.sources[i] == RowSource::tokens || current.sources[i] == RowSource::guesses;
+        if (!sequence->drafts_alone()) {
+            if (sequence->mode() == core::SpeculationMode::fixed) return false;
+            if (sequence->mode() == core::SpeculationMode::automatic && looks) return false;
+        }
+        // The row of a guess is made again where it was wrong, and so must have been made here.
+        const bool known = current.sources[i] == RowSource::tokens ||
+                           (current.sources[i] == RowSource::guesses && current.base[i] > 0);
         if (sequence->cancelled || !known || sequence->lost || current.segments[i].logit_rows.size() != 1) {
             return false;
         }
@@ -362,7 +405,11 @@ bool BatchGenerator::State::may_run_ahead() {
         if (sequence->room() > 1) pages += cache().missing_pages(sequence->id(), 1);
     }
     const auto due = std::ranges::count_if(running, [](const auto& sequence) { return !sequence->paused; });
-    return decoding == static_cast<std::size_t>(due) && pages <= cache().free_pages();
+    if (decoding != static_cast<std::size_t>(due) || !make_free(pages)) return false;
+    // Asked last, for a round begins with it.
+    return std::ranges::all_of(current.chosen, [](Sequence* sequence) {
+        return sequence == nullptr || !sequence->drafts_alone() || (sequence->room() > 1 && sequence->rests_alone());
+    });
 }
 
 // Starts the next forward, whose tokens the device has just begun to sample: while it runs, the host reads them.
@@ -414,7 +461,7 @@ void BatchGenerator::State::decide_first_rows() {
     });
 }
 
-void BatchGenerator::State::sample() {
+void BatchGenerator::State::sample(double verify_ms) {
     decide_first_rows();
     std::int32_t row = 0;
     ++counters.forwards;
@@ -424,15 +471,15 @@ void BatchGenerator::State::sample() {
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         const auto rows = static_cast<std::int32_t>(current.segments[i].tokens.size());
         (current.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
-        if (current.chosen[i] == nullptr) {
-            ++row;
-            continue;
-        }
+        const std::int32_t first = row;
+        row += static_cast<std::int32_t>(current.segments[i].logit_rows.size());
+        if (current.chosen[i] == nullptr) continue;
         Sequence& sequence = *current.chosen[i];
         served.find(sequence.queue())->second += static_cast<std::uint64_t>(rows);
         log.line("ran", ticket_number(sequence), rows);
         sequence.advance(current.base[i]);
         if (current.segments[i].logit_rows.empty()) continue;
+        if (sequence.drafts_alone() && current.base[i] > 0) sequence.count_alone(verify_ms);
         const std::int32_t own = sequence.drafted();
         // The sink of another sequence may have cancelled it since.
         if (sequence.cancelled) {
@@ -442,14 +489,14 @@ void BatchGenerator::State::sample() {
             const std::int64_t accepted = sequence.accepted();
             const bool guessed = current.sources[i] == RowSource::guesses;
             const RowSource source = guessed && !runs_ahead ? RowSource::candidates : current.sources[i];
-            sequence.sample(target(), row, source, everyone);
+            sequence.sample(target(), first, source, everyone);
             counters.tokens += room - sequence.room();
             sequence.round.rows = own;
             sequence.round.emitted = room - sequence.room();
+            sequence.round.accepted = static_cast<std::int32_t>(sequence.accepted() - accepted);
             counters.drafted += own;
-            counters.accepted += sequence.accepted() - accepted;
+            counters.accepted += sequence.round.accepted;
         }
-        row += own + 1;
     }
 }
 
@@ -467,13 +514,7 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     const std::int32_t wanted = s.parts.most_sequences > 0 ? s.parts.most_sequences : ids;
     s.most = static_cast<std::size_t>(std::min({wanted, ids, options.decode_rows}));
     if (!s.parts.shares_target) s.target().cache().drop(0);  // sequences are made as they come
-    if (s.parts.draft) {
-        s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now, s.kept);
-        s.kept.add_draft({.cache = &s.model->cache(),
-                          .classes = {.agree = true},
-                          .ops = &s.model->ops(),
-                          .store = s.parts.draft_pages.get()});
-    }
+    if (s.parts.draft) add_draft(std::move(s.parts.draft), std::move(s.parts.never_proposed));
     if (s.drafts() && s.parts.speculation.mode == core::SpeculationMode::automatic) s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
     s.current.reserve(rows, s.most);
@@ -536,7 +577,8 @@ Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
     }
     s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts, s.model.has_value()));
     // Measured before the texts take all places, if no forward is under way.
-    const bool pays = s.waiting.back()->mode() == core::SpeculationMode::automatic;
+    const Sequence& sequence = *s.waiting.back();
+    const bool pays = sequence.mode() == core::SpeculationMode::automatic && !sequence.drafts_alone();
     if (pays && !s.stepping && !s.runs_ahead) s.warm_up();
     return ticket;
 }
@@ -562,16 +604,28 @@ void BatchGenerator::resume(Ticket ticket) {
     state_->log.line("resume", ticket_number(*sequence));
 }
 
+// What a round took, for texts that have drafts of their own. Rounds of a prompt say nothing.
+void BatchGenerator::State::observe_alone(double verify_ms, double round_ms, double emit_ms) {
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        Sequence* const sequence = current.chosen[i];
+        if (sequence == nullptr || !sequence->drafts_alone() || current.base[i] == 0) continue;
+        sequence->observe_alone(verify_ms, round_ms, emit_ms);
+    }
+}
+
 bool BatchGenerator::step() {
     State& s = *state_;
     const double begin = s.parts.now();
     s.stepping = true;
     s.end_cancelled();
-    const bool ahead = s.take_ahead();
-    // After texts that begin like one that runs were admitted: they take its pages over.
-    if (!ahead) s.admit();
+    bool ran = s.take_ahead();
+    if (!ran) {
+        // After texts that begin like one that runs were admitted: they take its pages over.
+        s.admit();
+        ran = s.take_evaluated();
+    }
     s.release_left();
-    if (ahead) {
+    if (ran) {
         s.log.line("ahead");
     } else {
         s.plan();
@@ -586,22 +640,29 @@ bool BatchGenerator::step() {
         s.draft();
         s.make_segments();
     }
-    const double start = s.parts.now();
-    if (!ahead)
+    double start = s.parts.now();
+    if (!ran) {
         check(s.target().evaluate(s.current.row_class, s.current.segments), "every admitted sequence has its pages");
+        if (s.close_drafts()) start = s.parts.now();
+    }
     s.start_sampling();
     s.run_ahead();
     s.wait_for_rows();
     const double forward_end = s.parts.now();
     const double verify_ms = forward_end - start;
-    s.sample();
+    // Of a forward that ran ahead: from row to row, for what the host does meanwhile takes no time of its own.
+    const double row_ms = ran ? forward_end - s.ready : verify_ms;
+    s.ready = forward_end;
+    s.sample(row_ms);
     s.counters.target_ms += verify_ms;
-    s.counters.sample_ms += s.parts.now() - forward_end;
+    const double end = s.parts.now();
+    s.counters.sample_ms += end - forward_end;
     // Of a forward that ran ahead only a part of its time was waited for.
     const auto kind = s.schedule.reads_prompts() ? kernels::RowClass::prefill : kernels::RowClass::decode;
-    if (!ahead) s.turns.note(kind, s.loads, verify_ms);
+    if (!ran) s.turns.note(kind, s.loads, verify_ms);
     s.log.line("took", verify_ms);
-    if (kind == kernels::RowClass::decode && !ahead) s.learn(verify_ms);
+    if (kind == kernels::RowClass::decode && !ran) s.learn(verify_ms);
+    s.observe_alone(row_ms, ran ? row_ms : end - begin, ran ? 0.0 : end - forward_end);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
     s.stepping = false;
@@ -627,16 +688,14 @@ core::PageCounters BatchGenerator::pages() const {
     return all;
 }
 
-void BatchGenerator::keep(core::SequenceId sequence, std::span<const std::int32_t> tokens,
-                          std::int32_t generated_from) {
-    state_->kept.keep(sequence, {tokens, generated_from, {}});
-}
-
-core::SequenceId BatchGenerator::take(std::span<const std::int32_t> tokens, std::int32_t generated_from) {
+void BatchGenerator::add_draft(std::unique_ptr<core::Context> draft, std::vector<std::int32_t> never_proposed) {
     State& s = *state_;
-    const PrefixCache::Found found = s.kept.find({tokens, generated_from, {}});
-    if (found.length == 0 || found.length < s.cache().length(found.sequence)) return -1;
-    return s.kept.take(found.sequence);
+    check(!s.model, "a batch has one draft model");
+    s.model.emplace(std::move(draft), std::move(never_proposed), s.parts.now, s.kept);
+    s.kept.add_draft({.cache = &s.model->cache(),
+                      .classes = {.agree = true},
+                      .ops = &s.model->ops(),
+                      .store = s.parts.draft_pages.get()});
 }
 
 std::size_t BatchGenerator::running() const { return state_->running.size(); }

@@ -34,6 +34,8 @@
 
 namespace foresay::speculative {
 
+class TextDrafts;
+
 // Names a sequence. Never used twice; the first is 1.
 enum class Ticket : std::uint64_t {};
 
@@ -44,7 +46,7 @@ struct BatchRequest {
     // probabilities, like mirostat). Negative: none were.
     std::int32_t generated_from = -1;
     std::int32_t begun = 0;                  // as GenerateRequest::begun
-    std::unique_ptr<samplers::Chain> chain;  // its own: stages keep states
+    std::shared_ptr<samplers::Chain> chain;  // its own: stages keep states
     std::int32_t max_tokens = 256;           // 0 or less: as many as the context holds
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
@@ -68,6 +70,11 @@ struct BatchRequest {
     std::vector<std::int32_t> prediction;
     // How this text is drafted for; none: as BatchParts::speculation says. The text is the same.
     std::optional<SpeculationOptions> speculation;
+    // Where the target is shared: a sequence of its cache that holds a beginning of `input`. The text grows on it, and
+    // with end() it is the caller's again, and holds all tokens but the last. Where it holds all of `input`, no other
+    // text may run, and row 0 of the target's last forward has the logits. -1: the batch has one of its own.
+    core::SequenceId sequence = -1;
+    TextDrafts* drafts = nullptr;  // drafts for this text, which is alone, and have begun; null: the batch does
 };
 
 struct BatchEnd {
@@ -92,8 +99,10 @@ struct BatchParts {
     // kept for later. A text takes pages as it grows. When none is left, the newest of the lowest priority gives its
     // own up and comes back later.
     std::shared_ptr<core::Context> target;
-    // Others have sequences in the target's cache, which the batch leaves alone; see keep() and take().
+    // Others have sequences in the target's cache, which the batch leaves alone; see BatchRequest::sequence.
     bool shares_target = false;
+    // Where the target is shared: frees pages of its cache that others have and can do without. False: it cannot.
+    std::function<bool()> free_pages;
     // Most that run at once, as far as options().decode_rows and options().sequences + branches reach. 0: as many as
     // those allow.
     std::int32_t most_sequences = 0;
@@ -182,11 +191,8 @@ public:
     void forget();
     // Stores the beginnings that are kept, and has them written to disk where there is one: before the program ends.
     void store_pages();
-    // Where the target is shared: gives the batch `sequence`, which holds a beginning of `tokens`, to be kept for later
-    // texts; and takes such a one back: what is held of `tokens`, and of nothing else, -1 when nothing is.
-    // `generated_from`: as of a request with these tokens.
-    void keep(core::SequenceId sequence, std::span<const std::int32_t> tokens, std::int32_t generated_from);
-    core::SequenceId take(std::span<const std::int32_t> tokens, std::int32_t generated_from);
+    // Gives it a draft model, where it has none: as BatchParts::draft and never_proposed.
+    void add_draft(std::unique_ptr<core::Context> draft, std::vector<std::int32_t> never_proposed);
 
     std::size_t running() const;  // sequences with pages, the paused ones included
     std::size_t waiting() const;  // sequences that wait for pages

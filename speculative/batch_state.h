@@ -66,7 +66,7 @@ struct BatchGenerator::State {
     Forward ahead;                                      // runs before the host knows the tokens of `current`
     bool runs_ahead = false;                            // there is one
     std::int32_t plain_rounds = 0, forwards_ahead = 0;  // in a row
-    BatchSampling sampling;
+    DeviceSampling sampling;
     std::vector<std::pair<Sequence*, std::span<float>>> firsts;  // first rows that the host samples, all at once
     std::vector<WaitingRequest> candidates;
     std::vector<std::size_t> places;  // of the candidates, in `waiting`
@@ -94,6 +94,7 @@ struct BatchGenerator::State {
     std::int32_t plain_rows = 0;      // rows without them
     double plain_attention_ms = 0.0;  // what attention adds to those, by their positions
     double draft_ms = 0.0;            // what drafting took
+    double ready = 0.0;               // when the tokens of the last forward were there
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
@@ -128,6 +129,7 @@ struct BatchGenerator::State {
     bool waits_for_another(const Sequence& sequence) const;
     bool give_pages(Sequence& sequence);
     void release_left();
+    bool make_free(std::int32_t pages);
     core::SequenceId open(const Sequence& sequence);
     void open_draft(Sequence& sequence);
     void count_model();
@@ -152,11 +154,14 @@ struct BatchGenerator::State {
     void remove_ended();
     void make_segments();
     bool take_ahead();
+    bool take_evaluated();
+    bool close_drafts();
+    void observe_alone(double verify_ms, double round_ms, double emit_ms);
     bool may_run_ahead();
     void run_ahead();
     void wait_for_rows();
     void decide_first_rows();
-    void sample();
+    void sample(double verify_ms);
 };
 
 }  // namespace foresay::speculative

@@ -73,15 +73,16 @@ std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::s
     return shared;
 }
 
-void BranchCache::drop_oldest() {
-    if (parked_.empty()) return;
+bool BranchCache::drop_oldest() {
+    if (parked_.empty()) return false;
     target_->cache().drop(parked_.front().sequence);
     parked_.erase(parked_.begin());
+    return true;
 }
 
 void BranchCache::make_room(std::int32_t rows) {
-    while (target_->cache().reserve(current_.sequence, rows) == core::Reserve::pool_full && !parked_.empty())
-        drop_oldest();
+    while (target_->cache().reserve(current_.sequence, rows) == core::Reserve::pool_full && drop_oldest()) {
+    }
 }
 
 BranchCache::Run BranchCache::run_at(std::span<const std::uint8_t> generated, std::int32_t begin) const {
@@ -142,12 +143,10 @@ bool BranchCache::evaluate(const std::atomic<bool>* cancel, std::int32_t chunk) 
     return true;
 }
 
-bool BranchCache::decode(std::span<const kernels::TokenRef> rows) {
-    if (!parked_.empty()) make_room(static_cast<std::int32_t>(rows.size()));
-    const std::int32_t start = held();
-    if (!target_->decode(rows, -1, current_.sequence)) return false;
-    note_class(start, kernels::RowClass::decode);
-    return true;
+core::SequenceId BranchCache::lend() {
+    current_.classes.resize(static_cast<std::size_t>(held()));
+    current_.classes.resize(static_cast<std::size_t>(target_->capacity()), kernels::RowClass::decode);
+    return current_.sequence;
 }
 
 void BranchCache::visit_logits(std::int32_t from, const Visitor& visit, std::int32_t until) {
@@ -187,7 +186,8 @@ std::int32_t BranchCache::room_for_branches(std::int32_t wanted, std::int32_t ro
         return std::min({static_cast<std::int64_t>(wanted), static_cast<std::int64_t>(cache.free_sequences()),
                          static_cast<std::int64_t>(target_->options().decode_rows), cache.free_pages() / each});
     };
-    while (possible() < wanted && !parked_.empty()) drop_oldest();
+    while (possible() < wanted && drop_oldest()) {
+    }
     return static_cast<std::int32_t>(std::max<std::int64_t>(0, possible()));
 }
 

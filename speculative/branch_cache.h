@@ -7,7 +7,7 @@
 //           rows by the length of their segment (core/models/given_text.h). The class of each cached row is noted, and
 //           a row whose segment has become longer or shorter is evaluated again, where its class is another one now.
 // Threads:  one caller at a time.
-// Cost:     a branch shares its pages until it is written to. decode() and append() allocate nothing.
+// Cost:     a branch shares its pages until it is written to. append() allocates nothing.
 // Errors:   none; the caller checks that the tokens fit the context.
 #pragma once
 
@@ -49,8 +49,8 @@ public:
     bool evaluate(const std::atomic<bool>* cancel, std::int32_t chunk = 0);
     // Reserves pages for `rows` more positions; drops the oldest parked branches if needed.
     void make_room(std::int32_t rows);
-    // One forward of decode rows after the sequence. False when they do not fit.
-    bool decode(std::span<const kernels::TokenRef> rows);
+    // The sequence of the cache, for somebody who appends decode rows to it.
+    core::SequenceId lend();
     // Drops the cache's entries from the sequence's last token on: the next decode() evaluates that token.
     void trim();
     // For each index from `from` (at least 1) to the end of the sequence, or before `end`: the logits that its token
@@ -64,6 +64,8 @@ public:
     SavedPages load(const std::filesystem::path& path, std::string_view fingerprint);
 
     // ---- branches
+    // Drops the oldest parked branch. False: there is none.
+    bool drop_oldest();
     // How many branches, of up to `room` generated tokens each, can continue the sequence at once. Drops parked
     // branches to make room for them.
     std::int32_t room_for_branches(std::int32_t wanted, std::int32_t room);
@@ -79,7 +81,7 @@ private:
         core::SequenceId sequence = 0;
         std::vector<std::int32_t> tokens;
         std::vector<std::uint8_t> generated;
-        std::vector<kernels::RowClass> classes;  // of the rows in the cache; any after those mean nothing
+        std::vector<kernels::RowClass> classes;  // of the rows in the cache; those after them mean nothing
     };
     // Tokens of one class from `begin` on: those of a segment of given text, or generated ones.
     struct Run {
@@ -94,7 +96,6 @@ private:
     void drop_wrong_classes();
     std::int32_t common(const Branch& branch, std::span<const std::int32_t> tokens,
                         std::span<const std::uint8_t> generated) const;
-    void drop_oldest();
 
     core::Context* target_;
     std::int32_t short_given_ = 0;

@@ -1,75 +1,23 @@
-// One generation: evaluate the sequence, sample the first token, then rounds until the text ends. A round
-//   1. drafts tokens (DraftBuilder, led by the Controller in mode auto),
-//   2. evaluates the sequence's last token and the draft as decode rows of one forward,
-//   3. samples every row, on the device (DeviceSampling) or in step 4 on the host,
-//   4. accepts tokens until one differs from the draft (accept.h), emits them, and drops the rest from the cache.
-// The Controller learns from each round's times and outcome. Everything runs on the caller's thread; only the cancel
-// flag is shared. Where a device samples and nothing is drafted, run_ahead() or plain_ahead() replaces the rounds.
+// A Generator keeps a conversation: its tokens, and what the cache holds of them and of its other branches
+// (BranchCache). An answer is a text of a batch that shares the context (BatchGenerator): it goes on from the sequence
+// that the cache holds, and leaves it longer. Several answers to one prompt go on from copies of it.
 #include "speculative/generator.h"
 
 #include <algorithm>
-#include <optional>
+#include <deque>
+#include <exception>
 #include <utility>
 
 #include "base/error.h"
-#include "samplers/grammar_stages.h"
-#include "speculative/accept.h"
+#include "core/models/given_text.h"
+#include "core/text/tokenizer.h"
+#include "samplers/chain.h"
+#include "speculative/batch_generator.h"
+#include "speculative/branch_cache.h"
 #include "speculative/failures.h"
-#include "speculative/forward_times.h"
-#include "speculative/generator_state.h"
-#include "speculative/mode_name.h"
+#include "speculative/text_drafts.h"
 
 namespace foresay::speculative {
-namespace {
-
-// Times forwards of several widths after what the cache holds, the most informative ones first, within a time budget.
-// Leaves the cache as it was.
-void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width, Now now) {
-    std::vector<std::int32_t> widths = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
-    double budget_ms = 60.0;
-    const bool device = target.ops().asynchronous();
-    if (device) {
-        // A device computes rows in tiles, and the first two forwards of a width capture its graph, so every width is
-        // timed, however long a forward is.
-        widths = {1, 8, 16, 4, max_width, 2, 12};
-        for (std::int32_t width = 1; width < max_width; ++width) {
-            if (std::ranges::find(widths, width) == widths.end()) widths.push_back(width);
-        }
-    }
-    constexpr double kDeviceForwards = 80.0;  // budget in plain steps
-    const double start = now();
-    const std::vector<std::int32_t> tokens = timed_tokens(target, CostModel::kMaxWidth);
-    const auto bytes = [&](std::int32_t width) { return target.model().bytes_per_forward(width); };
-    double single = 0.0;  // of width 1
-    std::size_t measured = 0;
-    const std::int32_t length = target.length(sequence);
-    bool warm = false;
-    for (const std::int32_t width : widths) {
-        if (width > std::min({max_width, target.options().decode_rows, target.capacity() - length})) continue;
-        double best = 0.0;
-        for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
-            const double begin = now();
-            target.decode(std::span(tokens).first(static_cast<std::size_t>(width)), -1, sequence);
-            target.wait();
-            const double ms = now() - begin;
-            target.truncate(length, sequence);
-            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-            if (now() - start > budget_ms && best > 0.0) break;
-        }
-        warm = true;
-        costs.calibrate(width, best);
-        if (width == 1) single = best;
-        ++measured;
-        if (device && width == 1) budget_ms = std::max(budget_ms, kDeviceForwards * best);
-        if (now() - start > budget_ms) break;
-    }
-    // More rows read more experts. Where there was no time to measure a width, it costs the bytes that it reads.
-    for (std::size_t i = measured; i < widths.size() && bytes(2) > bytes(1); ++i) {
-        if (widths[i] <= max_width) costs.calibrate(widths[i], single * bytes(widths[i]) / bytes(1));
-    }
-}
-
-}  // namespace
 
 std::string_view name(FinishReason reason) {
     switch (reason) {
@@ -85,347 +33,222 @@ std::string_view name(FinishReason reason) {
     return "";
 }
 
-// Costs are measured once, before the first token, while nothing else runs.
-void Generator::State::warm_up() {
-    if (!speculating() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    if (controller.costs().calibrated()) return;
-    sequence.make_room(CostModel::kMaxWidth);
-    calibrate(target(), sequence.id(), controller.costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1,
-              parts.now);
-    for (const auto& drafter : parts.drafters) drafter->warm_up(parts.now);
-    if (const Drafter* model = builder.model()) controller.calibrate_draft(model->step_ms());
-}
-
-void Generator::State::take_open_drafts() {
-    token_source = builder.model() != nullptr ? builder.model()->token_source() : nullptr;
-    if (token_source != nullptr && &token_source->ops() != &target().ops()) token_source = nullptr;
-    target().take_slots_of(token_source);
-}
-
-void Generator::State::check_input(std::span<const std::int32_t> input) const {
-    check_prompt(target(), sequence.size(), input);
-}
-
-void Generator::State::fail_broken() const { throw Error(broken_logits(target().model())); }
-
 namespace {
 
-// One call of generate().
-template <class State>
-class Generation {
+BatchParts batch_parts(const GeneratorParts& parts, std::shared_ptr<core::Context> target) {
+    BatchParts own;
+    own.target = std::move(target);
+    own.shares_target = true;
+    own.short_given = core::short_given_tokens(own.target->ops());
+    own.classes_agree = own.short_given == 0;
+    own.tokenizer = parts.tokenizer;
+    own.end_tokens = parts.end_tokens;
+    own.make_drafter = parts.make_lookup;
+    own.now = parts.now;
+    return own;
+}
+
+// Receives an answer, and hands it on. What the callback throws is kept until the batch has come to rest.
+class AnswerSink final : public Sink {
 public:
-    Generation(State& state, const GenerateRequest& request, const TokenCallback& callback)
-        : s_(state),
-          request_(request),
-          callback_(callback),
-          answer_(state.answer),
-          result_(state.answer.result),
-          start_(state.parts.now()) {
-        if (!request.ignore_eos || samplers::under_grammar(*state.parts.chain)) ends_ = state.parts.end_tokens;
+    using StopWhen = std::function<bool(const TokenEvent&)>;
+    AnswerSink(BatchGenerator& batch, const TokenCallback& callback, const StopWhen& stop_when,
+               std::exception_ptr& thrown)
+        : batch_(batch), callback_(callback), stop_when_(stop_when), thrown_(thrown) {}
+
+    void token(const TokenEvent& event) override {
+        shown_ += event.text.size();
+        if (thrown_ || stopped_) return;
+        try {
+            callback_(event);
+            stopped_ = event.token >= 0 && stop_when_ && stop_when_(event);
+        } catch (...) {
+            thrown_ = std::current_exception();
+        }
+        if (thrown_ || stopped_) batch_.cancel(ticket);
+    }
+    void end(const BatchEnd& end) override {
+        result = end.result;
+        result.cached_tokens = 0;
+        error = end.error;
+        ended = true;
+        if (std::exchange(stopped_, false)) result.finish = FinishReason::stop;
+        // The batch does not show what it held back of a text that was cancelled.
+        const std::string_view rest = std::string_view(result.text).substr(shown_);
+        if (!rest.empty()) token({.token = -1, .text = rest, .drafted = false, .source = {}, .logprobs = {}});
     }
 
-    GenerateResult run() {
-        prepare();
-        if (answer_.room() < 1) {
-            result_.finish = FinishReason::length;
-            if (!s_.sequence.evaluate(request_.cancel)) result_.finish = FinishReason::cancelled;
-            return finish();
-        }
-        if (!s_.sequence.evaluate(request_.cancel)) {
-            result_.finish = FinishReason::cancelled;
-            return finish();
-        }
-        result_.prefill_ms = now() - start_;
-        const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
-        if (source == RowSource::tokens && !s_.speculating()) {
-            run_ahead();
-            return finish();
-        }
-        // The row of a guess must be one that can be made again, so not the prompt's.
-        known_ = source;
-        bool more = step({}, unless_ahead(source)).end == AcceptEnd::row;
-        while (more) more = may_run_ahead() ? plain_ahead() : round();
-        return finish();
-    }
+    Ticket ticket{0};
+    core::SequenceId sequence = -1;
+    bool ended = false;
+    GenerateResult result;
+    std::string error;
 
 private:
-    double now() const { return s_.parts.now(); }
-
-    void prepare() {
-        s_.check_input(request_.input);
-        for (const std::int32_t token : request_.input) s_.sequence.append(token, false);
-        std::int32_t room = s_.target().capacity() - s_.sequence.size();
-        if (request_.max_tokens > 0) room = std::min(room, request_.max_tokens);
-        answer_.begin({.strings = request_.stop, .tokens = ends_, .more_tokens = {}}, room, start_);
-        answer_.reserve();
-        result_.prompt_tokens = s_.sequence.size();
-        const std::size_t most = s_.sequence.tokens().size() + static_cast<std::size_t>(room);
-        s_.sequence.reserve(most);
-        s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(), most,
-                              static_cast<std::size_t>(request_.begun));
-        const bool drafts = s_.parts.speculation.mode != core::SpeculationMode::off;
-        s_.prediction.predict(s_.sequence.tokens(), drafts ? request_.prediction : std::span<const std::int32_t>{},
-                              static_cast<std::size_t>(room));
-        if (s_.prediction.active() || s_.parts.chain->forces()) s_.warm_up();  // where nothing has drafted before
-        s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
-        s_.controller.begin();
-        if (drafts) {
-            for (const auto& drafter : s_.parts.drafters) {
-                drafter->begin(s_.sequence.tokens());
-                result_.speculation.sources.push_back({.name = std::string(drafter->name())});
-            }
-            if (s_.prediction.active()) {
-                result_.speculation.sources.push_back({.name = std::string(s_.prediction.name())});
-            }
-            s_.forced->begin(s_.sequence.tokens());
-            if (s_.parts.chain->forces())
-                result_.speculation.sources.push_back({.name = std::string(s_.forced->name())});
-        }
-        result_.speculation.mode = mode_name(s_.parts.speculation.mode);
-    }
-
-    // Accepts tokens from the rows of the last forward and emits them.
-    AcceptOutcome step(std::span<const std::int32_t> drafted, RowSource source) {
-        std::int32_t row = 0;
-        const AcceptOutcome outcome =
-            accept_tokens(s_.target(), *s_.parts.chain, drafted, source, [&](std::int32_t token, bool agreed) {
-                const std::string_view drafter = agreed ? s_.builder.source(row)->name() : std::string_view{};
-                ++row;
-                return emit(token, agreed, drafter);
-            });
-        if (outcome.end == AcceptEnd::failure || outcome.end == AcceptEnd::broken) s_.sequence.trim();
-        if (outcome.end == AcceptEnd::failure) throw Error(no_token(outcome.failure));  // what was emitted stays
-        if (outcome.end == AcceptEnd::broken) s_.fail_broken();
-        return outcome;
-    }
-
-    // True when the text ends here.
-    bool emit(std::int32_t token, bool drafted, std::string_view source) {
-        s_.sequence.append(token, true);
-        const TokenEvent event{
-            .token = token, .text = answer_.push(token), .drafted = drafted, .source = source, .logprobs = {}};
-        if (callback_) callback_(event);
-        if (request_.stop_when && result_.finish != FinishReason::stop && request_.stop_when(event)) answer_.stop();
-        return answer_.over();
-    }
-
-    bool cancelled() {
-        if (request_.cancel == nullptr || !request_.cancel->load(std::memory_order_relaxed)) return false;
-        result_.finish = FinishReason::cancelled;
-        return true;
-    }
-
-    bool automatic() const { return s_.parts.speculation.mode == core::SpeculationMode::automatic; }
-
-    DraftTask draft_task() const {
-        const SpeculationOptions& options = s_.parts.speculation;
-        // A draft of k tokens may emit k + 1.
-        const std::int32_t limit = std::min({automatic() ? options.max_draft : options.draft_length, answer_.room() - 1,
-                                             s_.target().options().decode_rows - 1, core::kMaxDraft});
-        return {.tokens = s_.sequence.tokens(),
-                .max_tokens = limit,
-                .chain = s_.parts.chain.get(),
-                .end_tokens = ends_,
-                .may_stay_open = s_.token_source != nullptr};
-    }
-
-    // Drafts for this round; keep_ tokens are worth verifying.
-    void draft() {
-        s_.builder.clear();
-        keep_ = 0;
-        if (!s_.speculating()) return;
-        const DraftTask task = draft_task();
-        keep_ = automatic() ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
-        check_ids();
-    }
-
-    // Whether nothing is drafted now. Under `automatic` the controller says so, round by round.
-    bool rests() {
-        if (!s_.speculating()) return true;
-        return automatic() && s_.builder.rests(draft_task(), s_.controller);
-    }
-
-    // Whether the next token is decoded without a draft, and the device knows it before the host does.
-    bool may_run_ahead() {
-        if (known_ != RowSource::tokens && known_ != RowSource::guesses) return false;
-        return !lost_ && rests();
-    }
-
-    // Cuts the draft before the first id that the target's vocabulary lacks.
-    void check_ids() {
-        const std::int32_t vocab = s_.target().model().config().shape.vocab;
-        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
-        keep_ = static_cast<std::int32_t>(
-            std::ranges::find_if(drafted, [vocab](std::int32_t token) { return token < 0 || token >= vocab; }) -
-            drafted.begin());
-    }
-
-    // The rows of the verification: the last token of the sequence and the draft. A token that is still being sampled
-    // is named by its slot. Returns true if there is such a row.
-    bool make_rows() {
-        s_.rows.assign(1, kernels::TokenRef::id(s_.sequence.tokens().back()));
-        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
-        for (const std::int32_t token : drafted) s_.rows.push_back(kernels::TokenRef::id(token));
-        if (s_.builder.open() < 0 || drafted.size() < s_.builder.tokens().size()) return false;
-        s_.rows.push_back(kernels::TokenRef::slot(s_.builder.open()));
-        return true;
-    }
-
-    // Plain decoding with sampling on the device: each forward reads its token from the slot that the previous one was
-    // sampled into, and the host fetches that token while the forward runs. The forward after the last token is
-    // dropped.
-    void run_ahead() {
-        const kernels::TokenRef next = kernels::TokenRef::slot(0);
-        for (;;) {
-            const double start = now();
-            const bool first = result_.tokens.empty();
-            const bool decoded = answer_.room() > 1 && s_.sequence.decode(std::span(&next, 1));
-            const AcceptOutcome outcome = step({}, RowSource::tokens);
-            if (!first) account(outcome, now() - start, now() - start, 0.0);
-            if (outcome.end != AcceptEnd::row || !decoded || cancelled()) break;
-            if (const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
-                source != RowSource::tokens) {
-                // A stage cannot say what it does to this row, so the host runs the chain, and says why it fails.
-                s_.target().wait();
-                for (bool more = step({}, unless_ahead(source)).end == AcceptEnd::row; more;) more = round();
-                return;
-            }
-        }
-        s_.sequence.trim();
-    }
-
-    static RowSource unless_ahead(RowSource source) {
-        return source == RowSource::guesses ? RowSource::candidates : source;
-    }
-
-    // Plain decoding while nothing is drafted, or where the host only drops candidates: as run_ahead(), with the
-    // device's token or its guess in the slot. Under `automatic` the host looks for a draft while a forward runs, and
-    // where it finds one, no further forward begins. Ends with a guess that was wrong, or whose candidates do not tell,
-    // too: what was evaluated from it is dropped. True when the text goes on.
-    bool plain_ahead() {
-        // Slots are the target's own here, and not those of the draft model.
-        s_.target().take_slots_of(nullptr);
-        const bool more = decode_ahead();
-        s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
-        return more;
-    }
-
-    bool decode_ahead() {
-        s_.builder.clear();
-        keep_ = 0;
-        if (cancelled()) return false;
-        double ready = now();
-        const kernels::TokenRef last = kernels::TokenRef::id(s_.sequence.tokens().back());
-        if (!s_.sequence.decode(std::span(&last, 1))) {
-            result_.finish = FinishReason::length;
-            return false;
-        }
-        for (;;) {
-            known_ = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
-            const RowSource source = known_;
-            const kernels::TokenRef next = kernels::TokenRef::slot(0);
-            const bool decoded = answer_.room() > 1 && may_run_ahead() && s_.sequence.decode(std::span(&next, 1));
-            wait_for_row(source);
-            const double before = std::exchange(ready, now());
-            const AcceptOutcome outcome = step({}, decoded ? source : unless_ahead(source));
-            if (outcome.end == AcceptEnd::lost) {
-                lost_ = true;
-                s_.sequence.trim();
-                return true;
-            }
-            // From row to row: what the host does meanwhile takes no time of its own.
-            account(outcome, ready - before, ready - before, 0.0);
-            const bool right =
-                decoded && s_.target().ops().sampled(s_.target().workspace(), 0).token == s_.sequence.tokens().back();
-            if (outcome.end != AcceptEnd::row || !right || cancelled()) {
-                s_.sequence.trim();
-                return outcome.end == AcceptEnd::row && result_.finish != FinishReason::cancelled;
-            }
-        }
-    }
-
-    void wait_for_row(RowSource source) {
-        if (source == RowSource::logits) {
-            s_.target().wait();
-        } else {
-            s_.target().ops().sampled(s_.target().workspace(), 0);
-        }
-    }
-
-    // One forward of the target. True when the text goes on.
-    bool round() {
-        lost_ = false;
-        if (cancelled()) return false;
-        const double start = now();
-        draft();
-        const bool open = make_rows();
-        double forward = now();
-        if (!s_.sequence.decode(s_.rows)) {
-            result_.finish = FinishReason::length;
-            return false;
-        }
-        if (s_.builder.open() >= 0) {
-            s_.builder.close();
-            if (open) keep_ = static_cast<std::int32_t>(s_.builder.tokens().size());
-            check_ids();
-            forward = now();
-        }
-        result_.speculation.draft_ms += s_.builder.draft_ms();
-        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
-        // A device starts sampling before the host waits for logits.
-        const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, drafted);
-        wait_for_row(source);
-        known_ = source;
-        const double ready = now();
-        const AcceptOutcome outcome = step(drafted, unless_ahead(source));
-        s_.sequence.trim();
-        const double end = now();
-        account(outcome, ready - forward, end - start, end - ready);
-        return outcome.end == AcceptEnd::row;
-    }
-
-    void account(const AcceptOutcome& outcome, double verify_ms, double round_ms, double emit_ms) {
-        SpeculationStatistics& statistics = result_.speculation;
-        ++statistics.rounds;
-        statistics.verify_ms += verify_ms;
-        answer_.count(keep_, outcome.accepted, [this](std::int32_t i) { return s_.place_of(s_.builder.source(i)); });
-        if (!automatic() || !s_.speculating()) return;
-        s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms, emit_ms);
-    }
-
-    GenerateResult finish() {
-        const std::string rest = answer_.finish();
-        if (!rest.empty() && callback_) {
-            callback_({.token = -1, .text = rest, .drafted = false, .source = {}, .logprobs = {}});
-        }
-        return std::move(result_);
-    }
-
-    State& s_;
-    const GenerateRequest& request_;
-    const TokenCallback& callback_;
-    Emission& answer_;
-    GenerateResult& result_;
-    std::span<const std::int32_t> ends_;   // tokens that end the text
-    double start_;                         // ms
-    std::int32_t keep_ = 0;                // drafted tokens that this round verifies
-    bool lost_ = false;                    // the next row is decided before a forward runs ahead
-    RowSource known_ = RowSource::logits;  // where the last plain row was sampled
+    BatchGenerator& batch_;
+    TokenCallback callback_;
+    const StopWhen& stop_when_;
+    std::exception_ptr& thrown_;
+    std::size_t shown_ = 0;
+    bool stopped_ = false;  // by the caller
 };
 
 }  // namespace
 
+struct Generator::State {
+    std::shared_ptr<core::Context> target;
+    std::shared_ptr<samplers::Chain> chain;
+    std::function<std::unique_ptr<core::Context>(std::int32_t sequences)> make_draft;  // none: it was made
+    std::vector<std::int32_t> never_proposed;
+    Now now;
+    BranchCache sequence;
+    TextDrafts drafts;
+    BatchGenerator batch;
+
+    explicit State(GeneratorParts parts)
+        : target(std::move(parts.target)),
+          chain(std::move(parts.chain)),
+          make_draft(std::move(parts.make_draft)),
+          never_proposed(std::move(parts.never_proposed)),
+          now(parts.now),
+          sequence(*target),
+          drafts(std::move(parts.drafters), *target, parts.speculation, parts.now),
+          batch([&] {
+              BatchParts own = batch_parts(parts, target);
+              own.free_pages = [this] { return sequence.drop_oldest(); };
+              return own;
+          }()) {}
+
+    // Appends the input of a request. Returns how many tokens may follow.
+    std::int32_t append(const GenerateRequest& request) {
+        check_prompt(*target, sequence.size(), request.input);
+        for (const std::int32_t token : request.input) sequence.append(token, false);
+        const std::int32_t room = target->capacity() - sequence.size();
+        return request.max_tokens > 0 ? std::min(room, request.max_tokens) : room;
+    }
+
+    // A text of the batch that goes on from the conversation, on this sequence of the cache.
+    BatchRequest text(const GenerateRequest& request, core::SequenceId on) const {
+        BatchRequest text;
+        text.input.assign(sequence.tokens().begin(), sequence.tokens().end());
+        text.begun = request.begun;
+        text.max_tokens = request.max_tokens;
+        text.seed = request.seed;
+        text.branch = request.branch;
+        text.stop.assign(request.stop.begin(), request.stop.end());
+        text.ignore_eos = request.ignore_eos;
+        text.speculation = drafts.options();
+        text.sequence = on;
+        return text;
+    }
+
+    using Begin = std::function<BatchRequest(std::size_t index)>;
+    using End = std::function<void(const AnswerSink& answer)>;
+    std::vector<GenerateResult> write(const GenerateRequest& request, std::size_t count, std::size_t most,
+                                      const Begin& begin, const End& end, const BranchCallback& callback);
+    std::vector<GenerateResult> write_side_by_side(const GenerateRequest& request,
+                                                   std::span<const std::uint64_t> branches, std::size_t most,
+                                                   const BranchCallback& callback);
+    void add_draft();
+};
+
+// Has the batch write `count` texts, `most` of them at once. begin() says what one is, end() gets what has ended.
+std::vector<GenerateResult> Generator::State::write(const GenerateRequest& request, std::size_t count, std::size_t most,
+                                                    const Begin& begin, const End& end,
+                                                    const BranchCallback& callback) {
+    std::exception_ptr thrown;
+    std::deque<AnswerSink> answers;
+    bool stopped = false;
+    const auto stop = [&] {
+        if (std::exchange(stopped, true)) return;
+        for (const AnswerSink& answer : answers) batch.cancel(answer.ticket);
+    };
+    const auto failed = [](const AnswerSink& answer) { return !answer.error.empty(); };
+    const auto hand_back = [&] {
+        for (AnswerSink& answer : answers) {
+            if (answer.ended && answer.sequence >= 0) end(answer);
+            if (answer.ended) answer.sequence = -1;
+        }
+    };
+    try {
+        do {
+            hand_back();
+            while (!stopped && answers.size() < count && batch.running() + batch.waiting() < most) {
+                const std::size_t index = answers.size();
+                const auto hand_on = [&callback, index](const TokenEvent& event) { callback(index, event); };
+                AnswerSink& answer = answers.emplace_back(batch, hand_on, request.stop_when, thrown);
+                BatchRequest text = begin(index);
+                answer.sequence = text.sequence;
+                answer.ticket = batch.add(std::move(text), answer);
+            }
+            if (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) stop();
+            if (thrown || std::ranges::any_of(answers, failed)) stop();
+        } while (batch.step() || (!stopped && answers.size() < count));
+    } catch (...) {
+        stop();
+        batch.step();
+        hand_back();
+        batch.forget();
+        throw;
+    }
+    hand_back();
+    batch.forget();
+    if (thrown) std::rethrow_exception(thrown);
+    const auto first = std::ranges::find_if(answers, failed);
+    if (first != answers.end()) throw Error(first->error);
+    std::vector<GenerateResult> results(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i < answers.size()) {
+            results[i] = std::move(answers[i].result);
+        } else {  // cancelled before it began
+            results[i].finish = FinishReason::cancelled;
+            results[i].prompt_tokens = sequence.size();
+        }
+    }
+    return results;
+}
+
+// The cache holds the conversation, and has room for `most` answers at once. Afterwards it holds each answer, too.
+std::vector<GenerateResult> Generator::State::write_side_by_side(const GenerateRequest& request,
+                                                                 std::span<const std::uint64_t> branches,
+                                                                 std::size_t most, const BranchCallback& callback) {
+    add_draft();
+    target->take_slots_of(nullptr);
+    // The prompt's last row is evaluated again, for its logits: in its own class.
+    const bool decodes = sequence.last_class() == kernels::RowClass::decode;
+    const auto begin = [&](std::size_t index) {
+        if (target->cache().free_sequences() == 0) sequence.drop_oldest();
+        const core::SequenceId copy = sequence.fork();
+        check(copy >= 0, "room was made for every branch");
+        target->truncate(sequence.size() - 1, copy);
+        BatchRequest one = text(request, copy);
+        one.generated_from = sequence.size() - (decodes ? 1 : 0);
+        one.chain = chain->duplicate();
+        one.branch = branches[index];
+        one.prediction.assign(request.prediction.begin(), request.prediction.end());
+        return one;
+    };
+    const auto end = [&](const AnswerSink& answer) {
+        if (answer.error.empty()) return sequence.park(answer.sequence, answer.result.tokens);
+        target->cache().drop(answer.sequence);
+    };
+    return write(request, branches.size(), most, begin, end, callback);
+}
+
+void Generator::State::add_draft() {
+    if (!make_draft) return;
+    const core::ContextOptions& options = target->options();
+    try {
+        batch.add_draft(std::exchange(make_draft, {})(options.sequences + options.branches), never_proposed);
+    } catch (const Error&) {
+        // No memory is left for it: lookups draft alone.
+    }
+}
+
 Generator::Generator(GeneratorParts parts) {
     check(parts.target != nullptr && parts.chain != nullptr, "a generator needs a target and a chain");
-    if (parts.end_tokens.empty() && parts.tokenizer != nullptr) {
-        const auto ends = parts.tokenizer->end_of_text_ids();
-        parts.end_tokens.assign(ends.begin(), ends.end());
-    }
     state_ = std::make_unique<State>(std::move(parts));
-    State& s = *state_;
-    s.rows.reserve(core::kMaxDraft + 1);
-    s.take_open_drafts();
-    s.warm_up();
+    state_->drafts.warm_up(state_->sequence, *state_->chain);
 }
 
 Generator::~Generator() = default;
@@ -433,11 +256,74 @@ Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
 GenerateResult Generator::generate(const GenerateRequest& request, const TokenCallback& callback) {
-    return Generation<State>(*state_, request, callback).run();
+    State& s = *state_;
+    const double start = s.now();
+    const std::int32_t room = s.append(request);
+    s.drafts.begin(s.sequence, *s.chain, request.prediction, room);
+    const bool ready = s.sequence.evaluate(request.cancel);
+    if (!ready || room < 1) {
+        GenerateResult none;
+        none.finish = ready ? FinishReason::length : FinishReason::cancelled;
+        none.prompt_tokens = s.sequence.size();
+        none.speculation = s.drafts.statistics();
+        return none;
+    }
+    const double prefill_ms = s.now() - start;
+    const auto begin = [&](std::size_t) {
+        BatchRequest text = s.text(request, s.sequence.lend());
+        text.chain = s.chain;
+        text.drafts = &s.drafts;
+        return text;
+    };
+    const auto hand_on = [&](std::size_t, const TokenEvent& event) {
+        if (event.token >= 0) s.sequence.append(event.token, true);
+        if (callback) callback(event);
+    };
+    GenerateResult result = std::move(s.write(
+                                           request, 1, 1, begin, [](const AnswerSink&) {}, hand_on)
+                                          .front());
+    result.prefill_ms += prefill_ms;
+    result.ttft_ms += prefill_ms;
+    return result;
+}
+
+std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& request,
+                                                         std::span<const std::uint64_t> branches,
+                                                         const BranchCallback& callback) {
+    State& s = *state_;
+    const double start = s.now();
+    const std::int32_t room = s.append(request);
+    const std::vector<std::int32_t> prompt(s.sequence.tokens().begin(), s.sequence.tokens().end());
+    const std::vector<std::uint8_t> generated(s.sequence.generated().begin(), s.sequence.generated().end());
+    const BranchCallback hand_on = [&callback](std::size_t index, const TokenEvent& event) {
+        if (callback) callback(index, event);
+    };
+    const bool ready = room > 0 && s.sequence.evaluate(request.cancel);
+    const auto wanted = static_cast<std::int32_t>(branches.size());
+    const std::int32_t count = ready ? s.sequence.room_for_branches(wanted, room) : 0;
+    std::vector<GenerateResult> results;
+    if (count >= 2) {
+        const double prefill_ms = s.now() - start;
+        results = s.write_side_by_side(request, branches, static_cast<std::size_t>(count), hand_on);
+        for (GenerateResult& result : results) {
+            result.prefill_ms += prefill_ms;
+            result.ttft_ms += prefill_ms;
+        }
+    } else {
+        for (std::size_t i = 0; i < branches.size(); ++i) {
+            switch_to(prompt, generated);
+            GenerateRequest one = request;
+            one.input = {};
+            one.branch = branches[i];
+            results.push_back(generate(one, [&](const TokenEvent& event) { hand_on(i, event); }));
+        }
+    }
+    switch_to(prompt, generated);
+    return results;
 }
 
 std::span<const std::int32_t> Generator::tokens() const { return state_->sequence.tokens(); }
-std::int32_t Generator::capacity() const { return state_->parts.target->capacity(); }
+std::int32_t Generator::capacity() const { return state_->target->capacity(); }
 
 std::span<const std::uint8_t> Generator::generated() const { return state_->sequence.generated(); }
 std::int32_t Generator::held() const { return state_->sequence.held(); }
@@ -445,19 +331,17 @@ std::int32_t Generator::held() const { return state_->sequence.held(); }
 bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel) {
     constexpr std::int32_t kStep = 64;  // tokens between two checks of `cancel`
     State& s = *state_;
-    if (s.sequence.size() + static_cast<std::int64_t>(input.size()) > s.target().capacity()) return false;
+    if (s.sequence.size() + static_cast<std::int64_t>(input.size()) > s.target->capacity()) return false;
     if (s.sequence.size() + input.size() == 0) return true;
-    s.check_input(input);
+    check_prompt(*s.target, s.sequence.size(), input);
     for (const std::int32_t token : input) s.sequence.append(token, false);
     if (s.sequence.held() == s.sequence.size() || s.sequence.evaluate(cancel, kStep)) return true;
-    s.truncate(s.sequence.held());
+    truncate(s.sequence.held());
     return false;
 }
 
 void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {
-    State& s = *state_;
-    const std::int32_t shared = s.sequence.switch_to(tokens, generated);
-    for (const auto& drafter : s.parts.drafters) drafter->rewind(shared);
+    state_->drafts.rewind(state_->sequence.switch_to(tokens, generated));
 }
 
 SavedPages Generator::save_pages(const std::filesystem::path& path, std::string_view fingerprint) {
@@ -476,15 +360,19 @@ void Generator::visit_logits(std::int32_t from, std::int32_t count, const Logits
     state_->sequence.visit_logits(from, visit, from + count);
 }
 
-void Generator::truncate(std::int32_t length) { state_->truncate(std::max(0, length)); }
+void Generator::truncate(std::int32_t length) {
+    length = std::max(0, length);
+    state_->sequence.truncate(length);
+    state_->drafts.rewind(length);
+}
 
 void Generator::set_speculation(const SpeculationOptions& options) {
-    state_->parts.speculation = options;
-    state_->warm_up();
+    state_->drafts.set_options(options);
+    state_->drafts.warm_up(state_->sequence, *state_->chain);
 }
-const SpeculationOptions& Generator::speculation() const { return state_->parts.speculation; }
-samplers::Chain& Generator::chain() { return *state_->parts.chain; }
-void Generator::set_chain(std::unique_ptr<samplers::Chain> chain) { state_->parts.chain = std::move(chain); }
-core::Context& Generator::target() { return *state_->parts.target; }
+const SpeculationOptions& Generator::speculation() const { return state_->drafts.options(); }
+samplers::Chain& Generator::chain() { return *state_->chain; }
+void Generator::set_chain(std::unique_ptr<samplers::Chain> chain) { state_->chain = std::move(chain); }
+core::Context& Generator::target() { return *state_->target; }
 
 }  // namespace foresay::speculative

@@ -173,15 +173,6 @@ void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::Se
     texts_.push_back(std::move(text));
 }
 
-core::SequenceId PrefixCache::take(core::SequenceId sequence) {
-    const auto text =
-        std::ranges::find_if(texts_, [sequence](const Text& one) { return one.sequences[0] == sequence; });
-    if (text == texts_.end()) return -1;
-    text->sequences[0] = -1;
-    remove_empty();
-    return sequence;
-}
-
 void PrefixCache::drop(Text& text, PagesOf of) {
     pool(of).cache->drop(std::exchange(text.sequences[static_cast<std::size_t>(of)], -1));
 }

@@ -94,15 +94,12 @@ public:
     std::int32_t restore(core::SequenceId sequence, const PrefixKey& key, std::int32_t most,
                          PagesOf of = PagesOf::target);
     // Keeps `sequence`, which holds a beginning of `key`, as the one used last, and `draft`, which holds one in the
-    // draft's pages; -1: there is none. Drops what they make superfluous.
+    // draft's pages; -1: there is none of these. Drops what they make superfluous.
     void keep(core::SequenceId sequence, const PrefixKey& key, core::SequenceId draft = -1);
 
     // `sequence`, which holds a beginning of `key`, gives back the pages that all windows have left. They are stored
     // first.
     void release_left(core::SequenceId sequence, const PrefixKey& key, PagesOf of = PagesOf::target);
-
-    // Gives `sequence` of the target, of a text that is kept, to the caller; -1 when it is not kept.
-    core::SequenceId take(core::SequenceId sequence);
 
     // Drops the last page of the text that was not used for the longest time; what it has in this pool when no page is
     // left. False: nothing is kept there.

@@ -36,16 +36,16 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
         const std::int32_t vocab = parts.tokenizer != nullptr ? std::min(rows, parts.tokenizer->vocab_size()) : rows;
         logprobs_ = std::make_unique<Logprobs>(vocab, request_.logprobs);
     }
-    answer_.begin(
-        {.strings = request_.stop,
-         .tokens = request_.ignore_eos && !samplers::under_grammar(*request_.chain) ? std::span<const std::int32_t>{}
-                                                                                    : parts.end_tokens,
-         .more_tokens = request_.stop_tokens},
-        room, parts.now());
+    if (!request_.ignore_eos || samplers::under_grammar(*request_.chain)) end_tokens_ = parts.end_tokens;
+    answer_.begin({.strings = request_.stop, .tokens = end_tokens_, .more_tokens = request_.stop_tokens}, room,
+                  parts.now());
     answer_.result.prompt_tokens = prompt;
-    if (!parts.make_drafter && !has_model && request_.prediction.empty() && !request_.chain->forces())
-        speculation_.mode = core::SpeculationMode::off;
+    const bool drafts =
+        drafts_alone() ? request_.drafts->active()
+                       : parts.make_drafter || has_model || !request_.prediction.empty() || request_.chain->forces();
+    if (!drafts) speculation_.mode = core::SpeculationMode::off;
     answer_.result.speculation.mode = mode_name(mode());
+    if (drafts_alone()) answer_.result.speculation = request_.drafts->statistics();
 }
 
 void Sequence::admit(core::SequenceId id, std::int32_t held) {
@@ -60,11 +60,12 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     answer_.reserve();
     request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room,
                           static_cast<std::size_t>(request_.begun));
-    on_device_ = !logprobs_ && BatchSampling::runs_on(*parts_.target, *request_.chain);
+    on_device_ = !logprobs_ && DeviceSampling::runs_on(*parts_.target, *request_.chain);
     if (!speculates()) return;
     draft_.tokens.reserve(core::kMaxDraft);
     draft_.margins.reserve(core::kMaxDraft);
     notes_.reserve(core::kMaxDraft);
+    if (drafts_alone()) return;
     const auto add_source = [this](std::string_view name) {
         answer_.result.speculation.sources.push_back({.name = std::string(name)});
     };
@@ -177,6 +178,34 @@ void Sequence::take_sampled(const kernels::SampledToken& sampled) {
     note(entry, sampled.token);
 }
 
+void Sequence::draft_alone() {
+    request_.drafts->draft(text(), (source_ == RowSource::tokens || source_ == RowSource::guesses) && !lost);
+    take_alone();
+}
+
+bool Sequence::close_alone() {
+    if (!drafts_alone() || !request_.drafts->close()) return false;
+    cut_ = true;
+    take_alone();
+    return true;
+}
+
+void Sequence::take_alone() {
+    const std::span<const std::int32_t> tokens = request_.drafts->tokens();
+    draft_.tokens.assign(tokens.begin(), tokens.end());
+    notes_.clear();
+    for (std::int32_t i = 0; i < drafted(); ++i) notes_.push_back({.source = request_.drafts->source(i)});
+}
+
+void Sequence::count_alone(double verify_ms) {
+    answer_.result.speculation.verify_ms += verify_ms;
+    answer_.result.speculation.draft_ms += request_.drafts->draft_ms();
+}
+
+void Sequence::observe_alone(double verify_ms, double round_ms, double emit_ms) {
+    if (round.emitted > 0) request_.drafts->observe(round.accepted, round.emitted, verify_ms, round_ms, emit_ms);
+}
+
 void Sequence::cut_draft(std::int32_t count) {
     draft_.tokens.resize(std::min(draft_.tokens.size(), static_cast<std::size_t>(count)));
 }
@@ -203,8 +232,8 @@ void Sequence::learn(const AcceptOutcome& outcome, Acceptance& everyone) {
     }
 }
 
-RowSource Sequence::start_sampling(BatchSampling& sampling) {
-    return sampling.add(*request_.chain, ahead_, draft_.tokens);
+RowSource Sequence::start_sampling(DeviceSampling& sampling) {
+    return source_ = sampling.add(*request_.chain, ahead_, draft_.tokens);
 }
 
 void Sequence::decide_first(std::span<float> logits) {
@@ -215,7 +244,7 @@ void Sequence::decide_first(std::span<float> logits) {
 
 void Sequence::drop_draft(core::Context& context) {
     decided_.reset();
-    if (!draft_.tokens.empty()) context.truncate(held_, id_);
+    if (std::exchange(cut_, false) || !draft_.tokens.empty()) context.truncate(held_, id_);
     draft_.clear();
 }
 
@@ -231,7 +260,10 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
         decided_ ? &*decided_ : nullptr);
     held_ += std::max(outcome.emitted, 1) - 1;
     lost = outcome.end == AcceptEnd::lost;
-    if (lost) --held_;  // its row is made again
+    if (lost) {  // its row is made again
+        --held_;
+        if (!answer_.result.tokens.empty()) --answer_.result.speculation.rounds;
+    }
     wrong_guess = lost || (source == RowSource::guesses &&
                            context.ops().sampled(context.workspace(), row).token != tokens_.back());
     learn(outcome, everyone);

@@ -11,13 +11,14 @@
 #include "speculative/accept.h"
 #include "speculative/acceptance.h"
 #include "speculative/batch_generator.h"
-#include "speculative/batch_sampling.h"
+#include "speculative/device_sampling.h"
 #include "speculative/emission.h"
 #include "speculative/logprobs.h"
 #include "speculative/model_drafts.h"
 #include "speculative/prediction.h"
 #include "speculative/prefix_cache.h"
 #include "speculative/row_budget.h"
+#include "speculative/text_drafts.h"
 
 namespace foresay::speculative {
 
@@ -31,6 +32,7 @@ public:
     std::int32_t priority() const { return request_.priority; }
     double deadline() const { return request_.deadline; }  // 0: none
     core::SequenceId id() const { return id_; }
+    core::SequenceId lent() const { return request_.sequence; }  // that it grows on, and gives back; -1: none
     bool ended() const { return ended_; }
     // The prompt and what was emitted.
     std::span<const std::int32_t> tokens() const { return tokens_; }
@@ -62,7 +64,7 @@ public:
     // The same for one that was cancelled since: the cache forgets the draft.
     void drop_draft(core::Context& context);
     // Where the device can sample: starts it on the next rows.
-    RowSource start_sampling(BatchSampling& sampling);
+    RowSource start_sampling(DeviceSampling& sampling);
     bool samples_on_device() const { return on_device_; }
     // Whether the logits of the last of `count` next tokens are wanted.
     bool samples_after(std::int32_t count) const { return count == missing(); }
@@ -100,6 +102,21 @@ public:
     double model_chance() const { return acceptance_.expected(match_class(proposal_.length)); }
     std::int32_t drafted() const { return static_cast<std::int32_t>(draft_.tokens.size()); }
     void cut_draft(std::int32_t count);
+
+    // ---- where it has drafts of its own (BatchRequest::drafts)
+    bool drafts_alone() const { return request_.drafts != nullptr; }
+    // A draft after the text, of what pays or of as many tokens as its options say.
+    void draft_alone();
+    // The slot of one more row of its draft, whose token is still being sampled; negative: there is none.
+    std::int32_t open_slot() const { return drafts_alone() ? request_.drafts->open() : -1; }
+    // After the forward: that token is known. False: there was none.
+    bool close_alone();
+    // Whether its next round, too, is one without a draft, which may begin before the token of this one is known.
+    bool rests_alone() { return request_.drafts->rests(text()); }
+    // Before and after sample(): what the round took. Not of the prompt.
+    void count_alone(double verify_ms);
+    void observe_alone(double verify_ms, double round_ms, double emit_ms);
+
     std::span<const std::int32_t> draft_tokens() const { return draft_.tokens; }
     const samplers::Chain& chain() const { return *request_.chain; }
     // What is known of the draft model's hits, at first of other texts.
@@ -111,6 +128,7 @@ public:
     struct Round {
         std::int32_t steps = 0;  // of the draft model
         std::int32_t rows = 0;   // verified
+        std::int32_t accepted = 0;
         std::int32_t emitted = 0;
         double own_ms = 0.0;           // what attention adds to each of those rows
         std::int32_t model_rows = 0;   // of the rows, those of tokens of the draft model
@@ -138,6 +156,10 @@ private:
     };
 
     bool speculates() const { return mode() != core::SpeculationMode::off; }
+    TextDrafts::Text text() const {
+        return {.tokens = tokens_, .chain = request_.chain.get(), .end_tokens = end_tokens_, .room = answer_.room()};
+    }
+    void take_alone();
     bool emit(std::int32_t token, bool drafted, std::size_t depth);
     void look_up();
     void note(const Note& entry, std::int32_t token);
@@ -155,6 +177,7 @@ private:
     std::vector<std::int32_t> tokens_;
     std::int32_t generated_from_ = 0;
     std::int32_t held_ = 0;
+    std::span<const std::int32_t> end_tokens_;
     Emission answer_;
     std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
     std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted from the text itself
@@ -172,7 +195,9 @@ private:
     samplers::DraftChain ahead_;
     std::optional<DecidedRow> decided_;  // by decide_first()
     bool on_device_ = false;
-    double admitted_ = 0.0;  // ms; when it was first admitted
+    RowSource source_ = RowSource::logits;  // of its last row
+    bool cut_ = false;                      // rows of the cache after held_ are those of a draft
+    double admitted_ = 0.0;                 // ms; when it was first admitted
 };
 
 }  // namespace foresay::speculative

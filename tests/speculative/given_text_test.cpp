@@ -194,7 +194,8 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
             cache.append(below(90), true);
             const kernels::TokenRef rows[] = {kernels::TokenRef::id(cache.tokens().back()), kernels::TokenRef::id(3)};
             if (i > 1) {
-                ASSERT_TRUE(cache.decode(rows));
+                cache.make_room(2);
+                ASSERT_TRUE(target.decode(rows, -1, cache.lend()));
             }
             if (i > 1) target.truncate(cache.size(), cache.id());
         }
