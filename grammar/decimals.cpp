@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "grammar/expressions.h"
@@ -116,6 +117,18 @@ Expression Expressions::add_compare(std::uint32_t bound_index, Comparison compar
     } else if (p.negative) {
         order = -size;
     }
+    // The order whatever digits follow; 0: they decide. Then the text is dead, or needs no more comparing.
+    int final = 0;
+    if (p.negative != bound.negative) {
+        final = p.negative ? -1 : p.part != Progress::begin ? 1 : 0;
+    } else if (p.part == Progress::fraction ? p.order != 0 : p.order == 1 && p.digits >= bound.whole.size()) {
+        final = p.negative ? -p.order : p.order;
+    }
+    if (final != 0) {
+        const bool lower = comparison == Comparison::at_least || comparison == Comparison::above;
+        if (lower != (final > 0)) return kNone;
+        if (!p.negative || p.nonzero) return kAll;
+    }
     bool nullable = p.part != Progress::begin && (!p.negative || p.nonzero);  // -0 is left out: it would be 0
     switch (comparison) {
         case Comparison::at_least:
@@ -178,11 +191,41 @@ Expression Expressions::multiple(std::uint64_t factor, std::uint32_t places) {
     return add_multiple(static_cast<std::uint32_t>(factor), 0, places << 1);
 }
 
+// How many digits are missing to what the bound has.
+std::uint32_t Expressions::compare_distance(const Node& node) const {
+    const Decimal& bound = bounds_[node.a];
+    const Progress p = Progress::of(node.c);
+    const std::size_t digits = (p.part == Progress::fraction ? bound.fraction : bound.whole).size();
+    return static_cast<std::uint32_t>(digits > p.digits ? digits - p.digits : 1);
+}
+
+// How many bytes it takes to a multiple; 0: there is none. Of k further digits, which are a number below 10^k, the one
+// is looked for that makes what was read a multiple.
+std::uint32_t Expressions::multiple_distance(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase) {
+    const bool point = (phase & 1) != 0;
+    const std::uint32_t places = phase >> 1;
+    std::uint64_t read = rest;
+    std::uint64_t below = 1;
+    for (std::uint32_t k = 0;; ++k) {
+        // The digits that are left after these are zeros, which take no part in a multiple of factor / divisor.
+        std::uint64_t divisor = factor;
+        for (std::uint32_t left = point ? places - k : places; left > 0 && divisor > 1; --left) {
+            const std::uint64_t common = std::gcd(divisor, std::uint64_t{10});
+            if (common == 1) break;
+            divisor /= common;
+        }
+        if ((divisor - read % divisor) % divisor < below) return std::max(k, 1u);
+        if (point && k == places) return 0;
+        read = read * 10 % factor;
+        below *= 10;
+    }
+}
+
 // phase: twice the digits after the point that still count, plus one after the point.
 Expression Expressions::add_multiple(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase) {
     std::uint64_t end = rest;
     for (std::uint32_t left = phase >> 1; left > 0; --left) end = end * 10 % factor;
-    if (phase == 1 && rest != 0) return kNone;
+    if ((phase & 1) != 0 && end != 0 && multiple_distance(factor, rest, phase) == 0) return kNone;
     return add({Kind::multiple, end == 0, true, factor, rest, phase});
 }
 

@@ -1,6 +1,9 @@
 #include "grammar/expressions.h"
 
 #include <algorithm>
+#include <functional>
+#include <queue>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -10,10 +13,12 @@ namespace {
 constexpr std::size_t kMostPerDerivative = 50'000;
 constexpr std::size_t kMostEndings = 4;
 constexpr std::size_t kLongestEnding = 40;
+constexpr std::size_t kMostPerSearch = 20'000;  // derivatives, of a search for an end
+constexpr std::uint32_t kFar = 1u << 28;
 
 }  // namespace
 
-Expressions::Expressions(std::size_t limit) : limit_(limit), table_(1024, 0) {
+Expressions::Expressions(std::size_t limit) : limit_(limit) {
     nodes_.push_back({Kind::none, false, false, 0, 0, 0});
     nodes_.push_back({Kind::empty, true, false, 0, 0, 0});
     nodes_.push_back({Kind::no, true, false, kNone, 0, 0});
@@ -22,36 +27,26 @@ Expressions::Expressions(std::size_t limit) : limit_(limit), table_(1024, 0) {
 // ------------------------------------------------------------------------------------------------------- construction
 
 void Expressions::refuse_work() {
-    throw Error("this grammar takes too long to compile; use fewer alternatives, or fewer or smaller repetitions");
+    work_left_ = 0;
+    work_refused_ = true;
+    throw Error(work_sentence_);
 }
 
 Expression Expressions::add(const Node& node) {
     spend(1);
-    const auto slot_of = [&](const Node& n) {
-        std::uint64_t h = static_cast<std::uint64_t>(n.kind) * 0x9E3779B97F4A7C15u;
-        for (const std::uint64_t v : {n.a, n.b, n.c}) h = (h ^ v) * 0xFF51AFD7ED558CCDu, h ^= h >> 29;
-        return static_cast<std::size_t>(h) & (table_.size() - 1);
+    const auto hash_of = [](const Node& n) {
+        const auto mix = PartedTable<Expression>::mix;
+        return mix(mix(static_cast<std::uint64_t>(n.kind) << 32 | n.a) ^ (static_cast<std::uint64_t>(n.b) << 32 | n.c));
     };
-    std::size_t slot = slot_of(node);
-    for (; table_[slot] != 0; slot = (slot + 1) & (table_.size() - 1)) {
-        if (nodes_[table_[slot]] == node) return table_[slot];
-    }
+    const std::uint64_t hash = hash_of(node);
+    if (const Expression* known = table_.find(hash, [&](Expression e) { return nodes_[e] == node; })) return *known;
     if (nodes_.size() >= limit_ || nodes_.size() >= step_limit_)
         throw Error(
             "this grammar is too complex: its expressions need too many states; use fewer or smaller repetitions");
     nodes_.push_back(node);
     const auto id = static_cast<Expression>(nodes_.size() - 1);
-    table_[slot] = id;
-    if (nodes_.size() * 2 > table_.size()) {
-        std::vector<Expression> old(table_.size() * 2, 0);
-        old.swap(table_);
-        for (const Expression e : old) {
-            if (e == 0) continue;
-            std::size_t place = slot_of(nodes_[e]);
-            while (table_[place] != 0) place = (place + 1) & (table_.size() - 1);
-            table_[place] = e;
-        }
-    }
+    nodes_[id].distance = node.nullable ? 0 : distance(node);
+    table_.insert(hash, id, [&](Expression e) { return hash_of(nodes_[e]); });
     return id;
 }
 
@@ -219,6 +214,35 @@ Expression Expressions::repeat(Expression inner, std::uint32_t least, std::uint3
     return add({Kind::repeat, least == 0, node.hard, inner, least, most});
 }
 
+Expression Expressions::trim(Expression e, Side side) {
+    const Node node = nodes_[e];
+    if (node.nullable) return kEmpty;
+    if (node.kind == Kind::repeat) {
+        const Expression once = trim(node.a, side);
+        if (node.b == node.c && once == node.a) return e;
+        const Expression others = repeat(node.a, node.b - 1, node.b - 1);
+        return side == Side::front ? concat(once, others) : concat(others, once);
+    }
+    if (node.kind != Kind::concat && node.kind != Kind::either) return e;
+    std::vector<Expression> parts;  // chains lean to the right and may be long
+    Expression rest = e;
+    for (; nodes_[rest].kind == node.kind; rest = nodes_[rest].b) parts.push_back(nodes_[rest].a);
+    parts.push_back(rest);
+    spend(parts.size());
+    if (node.kind == Kind::either) {
+        for (Expression& part : parts) part = trim(part, side);
+        return alternatives(std::move(parts));
+    }
+    std::size_t first = 0;
+    std::size_t last = parts.size() - 1;
+    std::size_t& at = side == Side::front ? first : last;
+    while (nodes_[parts[at]].nullable) side == Side::front ? ++at : --at;  // not all are, or e would be
+    parts[at] = trim(parts[at], side);
+    Expression trimmed = parts[last];
+    for (std::size_t i = last; i-- > first;) trimmed = concat(parts[i], trimmed);
+    return trimmed;
+}
+
 // -------------------------------------------------------------------------------------------------------- derivatives
 
 Expression Expressions::derivative(Expression e, std::uint8_t value) {
@@ -234,13 +258,11 @@ Expression Expressions::derivative(Expression e, std::uint8_t value) {
     if (e == kAll) return kAll;
     spend(1);
     const std::uint64_t key = (static_cast<std::uint64_t>(e) << 8 | value) + 1;
-    const auto slot_of = [&](std::uint64_t k) {
-        std::size_t slot = (k * 0x9E3779B97F4A7C15u >> 20) & (derivatives_.size() - 1);
-        while (derivatives_[slot].first != 0 && derivatives_[slot].first != k)
-            slot = (slot + 1) & (derivatives_.size() - 1);
-        return slot;
-    };
-    if (const auto& known = derivatives_[slot_of(key)]; known.first == key) return known.second;
+    using Known = std::pair<std::uint64_t, Expression>;
+    const auto hash_of = [](const Known& known) { return PartedTable<Known>::mix(known.first); };
+    const std::uint64_t hash = hash_of({key, kNone});
+    if (const Known* known = derivatives_.find(hash, [&](const Known& k) { return k.first == key; }))
+        return known->second;
     struct Limited {  // the outermost call sets the limit
         std::size_t& limit;
         const bool outer;
@@ -252,14 +274,7 @@ Expression Expressions::derivative(Expression e, std::uint8_t value) {
         }
     } limited(step_limit_, nodes_.size() + kMostPerDerivative);
     const Expression result = compute_derivative(e, value);
-    if (++derivative_count_ * 2 > derivatives_.size()) {
-        std::vector<std::pair<std::uint64_t, Expression>> old(derivatives_.size() * 2);
-        old.swap(derivatives_);
-        for (const auto& entry : old) {
-            if (entry.first != 0) derivatives_[slot_of(entry.first)] = entry;
-        }
-    }
-    derivatives_[slot_of(key)] = {key, result};
+    derivatives_.insert(hash, {key, result}, hash_of);
     return result;
 }
 
@@ -393,53 +408,95 @@ bool Expressions::ends_like_others(Expression e) {
             while (place != kNone && !nodes_[place].nullable && at < endings_[i].size())
                 place = derivative(place, static_cast<std::uint8_t>(endings_[i][at++]));
             if (place == kNone || !nodes_[place].nullable) continue;
-            nothing_.emplace(e, false);
+            nodes_[e].ends = Node::Ends::may;
             return true;
         }
     }
     return false;
 }
 
-// Searches breadth first for a derivative that may end. What is found holds for all that was passed when nothing ends.
-bool Expressions::matches_nothing(Expression e, std::size_t steps) {
+// An estimate, exact for what has neither an intersection nor a complement.
+std::uint32_t Expressions::distance(const Node& node) const {
+    const auto of = [&](Expression e) { return nodes_[e].distance; };
+    switch (node.kind) {
+        case Kind::concat:
+        case Kind::both:  // the sum: a byte that brings both parts closer is better than one for one of them
+            return std::min(of(node.a) + of(node.b), kFar);
+        case Kind::either:
+            return std::min(of(node.a), of(node.b));
+        case Kind::repeat:
+            return static_cast<std::uint32_t>(
+                std::min<std::uint64_t>(std::uint64_t{of(node.a)} * node.b, std::uint64_t{kFar}));
+        case Kind::compare:
+            return compare_distance(node);
+        case Kind::multiple:
+            return multiple_distance(node.a, node.b, node.c);
+        default:
+            return 1;
+    }
+}
+
+// Searches for a derivative that may end, closest ones first. What is found holds for all that was passed when nothing
+// ends.
+bool Expressions::matches_nothing(Expression e) {
+    using Ends = Node::Ends;
     if (!nodes_[e].hard) return e == kNone;
     if (nodes_[e].nullable) return false;
-    if (const auto known = nothing_.find(e); known != nothing_.end()) return known->second;
+    if (nodes_[e].ends != Ends::unknown) return nodes_[e].ends == Ends::never;
     if (ends_like_others(e)) return false;
-    std::vector<Expression> queue = {e};
-    std::unordered_map<Expression, std::size_t> seen = {{e, 0}};
-    std::vector<std::size_t> parent = {0};  // from which entry of the queue it was reached, over which byte
-    std::string over = " ";
+    struct Place {
+        Expression expression;
+        std::size_t parent;  // from which place it was reached, over which byte
+        std::uint8_t over;
+        std::size_t depth;
+        std::size_t next;  // the class of bytes that is followed next
+    };
+    std::vector<Place> places = {{e, 0, 0, 0, 0}};
+    std::unordered_set<Expression> seen = {e};
+    using Entry = std::pair<std::size_t, std::size_t>;  // the lower the better; a place
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+    // A step towards an end counts as much as four back. Without any that leads there, the search is breadth first.
+    const auto push = [&](std::size_t place) {
+        queue.emplace(places[place].depth + std::size_t{4} * nodes_[places[place].expression].distance, place);
+    };
+    push(0);
     const std::vector<std::uint8_t> bytes = classes().representatives;
-    for (std::size_t i = 0; i < queue.size(); ++i) {
-        for (const std::uint8_t value : bytes) {
-            if (steps-- == 0) return false;
-            const Expression next = derivative(queue[i], value);
-            if (next == kNone) continue;
-            const auto known = nothing_.find(next);
-            if (known != nothing_.end() && known->second) continue;
-            if (known != nothing_.end() || !nodes_[next].hard || nodes_[next].nullable) {
-                std::string ending(1, static_cast<char>(value));
-                for (std::size_t place = i;; place = parent[place]) {
-                    nothing_.emplace(queue[place], false);
-                    if (place == 0) break;
-                    ending.insert(ending.begin(), over[place]);
+    for (std::size_t steps = 0; !queue.empty();) {
+        const std::size_t from = queue.top().second;
+        queue.pop();
+        const Place place = places[from];
+        for (std::size_t c = place.next; c < bytes.size(); ++c) {
+            if (++steps > kMostPerSearch) {
+                nodes_[e].ends = Ends::may;  // not to be searched for again
+                return false;
+            }
+            const Expression next = derivative(place.expression, bytes[c]);
+            if (next == kNone || nodes_[next].ends == Ends::never) continue;
+            if (nodes_[next].ends == Ends::may || !nodes_[next].hard || nodes_[next].nullable) {
+                std::string ending(1, static_cast<char>(bytes[c]));
+                for (std::size_t on = from;; on = places[on].parent) {
+                    nodes_[places[on].expression].ends = Ends::may;
+                    if (on == 0) break;
+                    ending += static_cast<char>(places[on].over);
                 }
                 if (nodes_[next].nullable && ending.size() <= kLongestEnding) {
-                    endings_.push_back(std::move(ending));
+                    endings_.emplace_back(ending.rbegin(), ending.rend());
                     if (endings_.size() > kMostEndings) endings_.erase(endings_.begin());
                 }
                 return false;
             }
-            if (seen.emplace(next, queue.size()).second) {
-                spend(2);
-                queue.push_back(next);
-                parent.push_back(i);
-                over += static_cast<char>(value);
+            if (!seen.insert(next).second) continue;
+            spend(2);
+            places.push_back({next, from, bytes[c], place.depth + 1, 0});
+            push(places.size() - 1);
+            if (nodes_[next].distance < nodes_[place.expression].distance) {  // this one first, the other bytes later
+                places[from].next = c + 1;
+                push(from);
+                break;
             }
         }
     }
-    for (const Expression dead : queue) nothing_.emplace(dead, true);
+    for (const Place& dead : places) nodes_[dead.expression].ends = Ends::never;
     return true;
 }
 

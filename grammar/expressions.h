@@ -21,6 +21,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/parted_table.h"
+
 namespace foresay::grammar {
 
 using Expression = std::uint32_t;
@@ -67,21 +69,38 @@ public:
     // A multiple of factor / 10^places. `factor` is in [1, 2^32), places at most 200.
     Expression multiple(std::uint64_t factor, std::uint32_t places);
 
+    enum class Side : std::uint8_t { front, back };
+    // What of `e` matters where any text of its characters may come on that side: [a-z]{2,9} is two letters there.
+    Expression trim(Expression e, Side side);
+
     bool nullable(Expression e) const { return nodes_[e].nullable; }
     Expression derivative(Expression e, std::uint8_t value);
-    // Whether the expression matches no text. An answer that takes more than `steps` derivatives is "no".
-    bool matches_nothing(Expression e, std::size_t steps = 20'000);
+    // Whether the expression matches no text. An answer that takes more than 20,000 derivatives is "no".
+    bool matches_nothing(Expression e);
     bool matches(Expression e, std::string_view text);
     // Whether any text of `characters` (an expression for one of them) can be written here and be gone on with. "No"
     // may also mean that it is not obvious.
     bool takes_any(Expression e, Expression characters);
     std::size_t size() const { return nodes_.size(); }
     // From now on at most so many steps: expressions that are asked for, derivatives, and what others spend, which is
-    // all that can take long. Errors: Error beyond it.
-    void limit_work(std::uint64_t steps) { work_left_ = work_limit_ = steps; }
+    // all that can take long. Errors: Error with this sentence beyond it, until the next limit.
+    void limit_work(std::uint64_t steps, const char* sentence = "") {
+        work_left_ = work_limit_ = steps;
+        sixteenths_ = 0;
+        work_sentence_ = sentence;
+        work_refused_ = false;
+    }
+    bool work_refused() const { return work_refused_; }
     void spend(std::uint64_t steps) {
         if (work_left_ < steps) refuse_work();
         work_left_ -= steps;
+    }
+    // The same for what takes about a sixteenth of a step.
+    void spend_sixteenths(std::uint64_t count) {
+        sixteenths_ += count;
+        if (sixteenths_ < 16) return;
+        spend(sixteenths_ / 16);
+        sixteenths_ %= 16;
     }
     std::uint64_t work() const { return work_limit_ - work_left_; }  // steps since then
 
@@ -99,6 +118,13 @@ private:
         bool nullable;
         bool hard;              // may match nothing without being kNone
         std::uint32_t a, b, c;  // meaning by kind
+        // Set by add().
+        enum class Ends : std::uint8_t {
+            unknown,
+            may,
+            never
+        } ends = Ends::unknown;      // as far as matches_nothing() knows
+        std::uint32_t distance = 0;  // about how many bytes it takes to an end
         bool operator==(const Node& other) const {
             return kind == other.kind && a == other.a && b == other.b && c == other.c;
         }
@@ -112,28 +138,31 @@ private:
     Expression derive_multiple(const Node& node, std::uint8_t value);
     Expression add_compare(std::uint32_t bound, Comparison comparison, std::uint32_t state);
     Expression add_multiple(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase);
+    std::uint32_t distance(const Node& node) const;
+    std::uint32_t compare_distance(const Node& node) const;
+    static std::uint32_t multiple_distance(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase);
     void split_classes(const ByteSet& set);
     bool finite(Expression e);
     bool ends_like_others(Expression e);
     bool loops(Expression e, Expression characters);
 
-    [[noreturn]] static void refuse_work();
+    [[noreturn]] void refuse_work();
 
     std::size_t limit_;
     std::uint64_t work_left_ = UINT64_MAX, work_limit_ = UINT64_MAX;
+    std::uint64_t sixteenths_ = 0;  // that are not a step yet
+    const char* work_sentence_ = "";
+    bool work_refused_ = false;
     std::size_t step_limit_ = SIZE_MAX;  // of the derivative that is being computed
     std::vector<Node> nodes_;
-    std::vector<Expression> table_;  // open addressing; 0: free
+    PartedTable<Expression> table_;
     std::vector<ByteSet> sets_;
     std::unordered_map<ByteSet, Expression> set_ids_;
     std::vector<Decimal> bounds_;
-    // Open addressing: (expression and byte) plus 1, and the derivative.
-    std::vector<std::pair<std::uint64_t, Expression>> derivatives_ =
-        std::vector<std::pair<std::uint64_t, Expression>>(1024);
-    std::size_t derivative_count_ = 0;
+    // (Expression and byte) plus 1, and the derivative.
+    PartedTable<std::pair<std::uint64_t, Expression>> derivatives_;
     std::unordered_map<Expression, bool> finite_;
     std::unordered_map<std::uint64_t, bool> takes_any_;
-    std::unordered_map<Expression, bool> nothing_;
     std::vector<std::string> endings_;  // texts that led to an end lately, the newest last
     Classes classes_;                   // for as many sets as classes_of_ says
     std::size_t classes_of_ = 0;

@@ -79,21 +79,25 @@ const Vocabulary& Grammar::vocabulary() const { return data_->vocabulary(); }
 
 std::shared_ptr<const Grammar> Grammar::compile(std::shared_ptr<const Vocabulary> vocabulary, const Source& source,
                                                 const Options& options) {
-    auto data = std::make_unique<GrammarData>(std::move(vocabulary));
+    auto data = std::make_unique<GrammarData>(std::move(vocabulary), options.most_work);
     Machine& machine = data->machine();
-    machine.expressions().limit_work(options.most_work);
+    machine.expressions().limit_work(
+        options.most_work,
+        "this grammar takes too long to compile; use fewer alternatives, or fewer or smaller repetitions");
     machine.expressions().spend(source.text.size() / 2);
     machine.start(surround(machine, read(machine, source, options), options));
     const std::uint64_t work = machine.expressions().work();
-    machine.expressions().limit_work(UINT64_MAX);
-    return std::make_shared<const Grammar>(std::move(data), work);
+    auto grammar = std::make_shared<const Grammar>(std::move(data), work);
+    // Made here, where it delays no other text, and where a refusal reaches the one who brought the grammar.
+    begin(grammar).make_first_mask();
+    return grammar;
 }
 
 State Grammar::begin(std::shared_ptr<const Grammar> grammar) { return State(std::move(grammar)); }
 
 State::State(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
     GrammarData& data = *grammar_->data_;
-    const std::lock_guard lock(data.mutex());
+    const GrammarData::Turn turn(data);
     auto place = std::make_shared<Place>();
     Row* first = data.machine().first_row();
     place->may_end = first->may_end;
@@ -102,12 +106,18 @@ State::State(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(gramma
     place_ = std::move(place);
 }
 
+void State::make_first_mask() const {
+    if (place_->threads.empty()) return;
+    const GrammarData::Turn turn(*grammar_->data_);
+    grammar_->data_->mask(place_->threads);
+}
+
 // `place` is what comes after the bytes; not set where they may not come.
 bool State::advance(std::string_view bytes, std::shared_ptr<const Place>& place) const {
     auto after = std::make_shared<Place>();
     GrammarData& data = *grammar_->data_;
     try {
-        const std::lock_guard lock(data.mutex());
+        const GrammarData::Turn turn(data);
         after->threads = place_->threads;
         after->may_end = place_->may_end;
         if (!data.follow(after->threads, bytes, after->may_end)) return false;
@@ -145,7 +155,7 @@ bool State::accept(std::int32_t id) {
         }
         case TokenText::Kind::special: {
             GrammarData& data = *grammar_->data_;
-            const std::lock_guard lock(data.mutex());
+            const GrammarData::Turn turn(data);
             if (!data.free(place_->threads)) return false;
             break;
         }
@@ -166,28 +176,43 @@ void State::mask(std::span<std::uint32_t> words) const {
     if (place_->ended || place_->threads.empty()) return;
     GrammarData& data = *grammar_->data_;
     try {
-        const std::lock_guard lock(data.mutex());
+        const GrammarData::Turn turn(data);
         const std::vector<std::uint32_t>& mask = data.mask(place_->threads);
         for (std::size_t i = 0; i < mask.size(); ++i) words[i] |= mask[i];
         if (!data.free(place_->threads)) return;
+        for (const std::int32_t id : vocabulary.special()) {
+            if (data.may_come(place_->threads, vocabulary.token(id))) set(id);
+        }
     } catch (const Error& error) {
         std::fill(words.begin(), words.end(), 0);
-        auto place = std::make_shared<Place>();
-        place->failure = error.what();
-        place_ = std::move(place);
-        return;
+        fail(error.what());
     }
-    for (const std::int32_t id : vocabulary.special()) {
-        State after = *this;
-        if (after.accept(id)) set(id);
-    }
+}
+
+void State::fail(const std::string& why) const {
+    auto place = std::make_shared<Place>();
+    place->failure = why;
+    place_ = std::move(place);
 }
 
 void State::test(std::span<const std::int32_t> tokens, std::span<std::uint8_t> allowed) const {
     check(allowed.size() >= tokens.size(), "a test has fewer answers than tokens");
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-        State after = *this;
-        allowed[i] = after.accept(tokens[i]) ? 1 : 0;
+    const Vocabulary& vocabulary = grammar_->vocabulary();
+    std::fill(allowed.begin(), allowed.end(), 0);
+    if (place_->ended || !place_->failure.empty()) return;
+    GrammarData& data = *grammar_->data_;
+    try {
+        const GrammarData::Turn turn(data);
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            if (tokens[i] < 0 || tokens[i] >= vocabulary.size()) continue;
+            const TokenText& token = vocabulary.token(tokens[i]);
+            const bool may_come =
+                token.kind == TokenText::Kind::end ? place_->may_end : data.may_come(place_->threads, token);
+            allowed[i] = may_come ? 1 : 0;
+        }
+    } catch (const Error& error) {
+        std::fill(allowed.begin(), allowed.end(), 0);
+        fail(error.what());
     }
 }
 
@@ -196,7 +221,7 @@ std::string State::forced() const {
     if (place_->ended || place_->may_end || !place_->failure.empty()) return forced;
     GrammarData& data = *grammar_->data_;
     try {
-        const std::lock_guard lock(data.mutex());
+        const GrammarData::Turn turn(data);
         Machine& machine = data.machine();
         std::vector<Machine::Thread> threads = place_->threads;
         std::vector<Machine::Thread> after;

@@ -13,13 +13,12 @@
 //
 // Threads:  Vocabulary and Grammar: any. A State: one caller at a time. States of one grammar share what is computed
 //           lazily under a lock, so they may be used at once and do not run in parallel.
-// Cost:     128,256 tokens, one core: a mask takes about 50 us the first time in a state and 2 us from then on.
-//           accept() takes less than a microsecond per byte.
+// Cost:     128,256 tokens, one core: a mask takes about 50 us the first time in a state and 2 us from then on, a slow
+//           one 100 ms. accept() takes less than a microsecond per byte. The first mask is made by compile().
 // Memory:   bounded for each grammar: about 64 MB of rows and 32 MB of masks, which are dropped and made again, and at
 //           most 200 MB of automaton, at whose end states fail. Usual grammars take a few MB in all.
 // Errors:   compile() throws Error: one sentence. States do not throw: failure() says why a state is unusable (a
-// grammar
-//           that is too ambiguous or complex shows that only on some texts). Then nothing is allowed.
+//           grammar that is too ambiguous or complex shows that only on some texts). Then nothing is allowed.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +61,8 @@ struct Options {
     // without it.
     std::string trigger;
     After after = After::end;
-    // What compiling may cost, for grammars of strangers: about so many steps, of which a core makes 10 to 30 million
-    // in a second. The same for the same grammar on every machine.
+    // What compiling may cost, for grammars of strangers, and then each call of a State: about so many steps, of which
+    // a core makes 10 to 30 million in a second. The same for the same grammar and vocabulary on every machine.
     std::uint64_t most_work = UINT64_MAX;
 };
 
@@ -118,10 +117,12 @@ private:
     friend class Grammar;
     struct Place;
     explicit State(std::shared_ptr<const Grammar> grammar);
+    void make_first_mask() const;
+    void fail(const std::string& why) const;
     bool advance(std::string_view bytes, std::shared_ptr<const Place>& place) const;
 
     std::shared_ptr<const Grammar> grammar_;
-    mutable std::shared_ptr<const Place> place_;  // mask() may find that the grammar is too complex
+    mutable std::shared_ptr<const Place> place_;  // mask() and test() may find that the grammar is too complex
 };
 
 }  // namespace foresay::grammar

@@ -4,9 +4,10 @@
 // threads after each byte. Most tokens are not walked: where any plain character may follow for k characters, the
 // plain tokens of up to k characters are allowed, and where none may follow after k, longer ones are not.
 //
-// Threads:  hold mutex().
+// Threads:  hold mutex(): a Turn does.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,11 +25,25 @@ public:
     using Thread = Machine::Thread;
     static constexpr std::size_t kMostExpressions = 1'000'000;
 
-    explicit GrammarData(std::shared_ptr<const Vocabulary> vocabulary);
+    // A turn may take `most_work` steps.
+    GrammarData(std::shared_ptr<const Vocabulary> vocabulary, std::uint64_t most_work);
+
+    // While one lives, its thread alone uses the data. What takes too long within it ends with an Error: all that
+    // are generated beside this text wait for it.
+    class Turn {
+    public:
+        explicit Turn(GrammarData& data);
+        ~Turn();
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+
+    private:
+        GrammarData& data_;
+        std::lock_guard<std::mutex> lock_;
+    };
 
     Machine& machine() { return machine_; }
     const Vocabulary& vocabulary() const { return *vocabulary_; }
-    std::mutex& mutex() { return mutex_; }
 
     // The tokens of text that may come after `threads`, made once for a place; valid until the next call.
     const std::vector<std::uint32_t>& mask(std::span<const Thread> threads);
@@ -36,6 +51,8 @@ public:
     bool free(std::span<const Thread> threads);
     // Follows bytes from `threads`, which become those after them. False: they may not come.
     bool follow(std::vector<Thread>& threads, std::string_view bytes, bool& may_end);
+    // Whether a token of text, or a special one, may come. Errors: Error where that takes too long.
+    bool may_come(std::span<const Thread> threads, const TokenText& token);
     // Drops what has become large. Only rows that a RowPtr holds are left.
     void forget() {
         if (machine_.forget()) masks_.clear();
@@ -54,6 +71,8 @@ private:
         std::vector<std::uint32_t> states;
     };
 
+    // Whether the threads can go on with the bytes. What is too ambiguous cannot: accept() fails there, too.
+    bool may_follow(std::span<const Thread> threads, std::string_view bytes);
     void make_mask(std::span<const Thread> threads, std::vector<std::uint32_t>& bits);
     void walk(const Trie& trie, std::uint32_t begin, std::uint32_t end, std::vector<std::uint32_t>& bits);
     void walk_all(const Trie& trie, std::vector<std::uint32_t>& bits);
@@ -61,6 +80,7 @@ private:
     Reach reach(std::uint32_t state);
 
     std::shared_ptr<const Vocabulary> vocabulary_;
+    const std::uint64_t most_work_;
     std::mutex mutex_;
     Machine machine_;
     Expression plain_ = Expressions::kNone;  // one plain character
@@ -74,7 +94,6 @@ private:
         std::size_t count = 0;
     };
     std::vector<Thread> pool_;
-    std::uint64_t steps_taken_ = 0;
     Level levels_[257];
 };
 

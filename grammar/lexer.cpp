@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::size_t kMostEntries = std::size_t{16} << 20;  // of the table, and of what is left of lexemes
 
+constexpr std::size_t kUsualEntries = std::size_t{1} << 20;
+
 template <typename T>
 std::string key_of(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -75,6 +77,8 @@ std::uint32_t Lexer::find(const std::vector<Rest>& rests, const std::vector<std:
         info.goes_on = true;
         info.free = info.free || free_[rest.first];
     }
+    // What is large is not copied each time that it doubles: memory that is not used costs nothing.
+    if (table_.size() > kUsualEntries) table_.reserve(kMostEntries);
     rests_.insert(rests_.end(), rests.begin(), rests.end());
     info_.push_back(info);
     table_.resize(table_.size() + classes(), kUnknown);

@@ -100,6 +100,7 @@ void Machine::add(std::uint32_t state, Row* origin) {
             item_table_[slot & (item_table_.size() - 1)] = static_cast<std::uint32_t>(i + 1);
         }
     }
+    expressions_.spend_sixteenths(1);
     const std::size_t mask = item_table_.size() - 1;
     std::size_t slot = mix(state, reinterpret_cast<std::uintptr_t>(origin));
     for (; item_table_[slot & mask] != 0; ++slot) {

@@ -11,9 +11,6 @@ namespace {
 constexpr std::size_t kMostMaskBytes = std::size_t{32} << 20;
 constexpr std::uint32_t kMostPlain = 33;      // characters that are looked ahead
 constexpr std::size_t kMostPlainStates = 16;  // at one distance
-// Of one mask, in bytes followed: a large vocabulary needs a million. A grammar that needs this many would hold up all
-// texts that are generated beside its own, for about a second at each token.
-constexpr std::uint64_t kMostSteps = 32'000'000;
 
 // The bytes of plain characters: ranges of first bytes, and of the ones after them.
 struct Sequence {
@@ -29,10 +26,36 @@ constexpr Sequence kSequences[] = {
 
 }  // namespace
 
-GrammarData::GrammarData(std::shared_ptr<const Vocabulary> vocabulary)
-    : vocabulary_(std::move(vocabulary)), machine_(kMostExpressions) {
+GrammarData::GrammarData(std::shared_ptr<const Vocabulary> vocabulary, std::uint64_t most_work)
+    : vocabulary_(std::move(vocabulary)), most_work_(most_work), machine_(kMostExpressions) {
     // Made first, so that the lexer's classes of bytes tell plain ones from others.
     plain_ = utf8(machine_.expressions(), {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, 0x10FFFF}});
+}
+
+GrammarData::Turn::Turn(GrammarData& data) : data_(data), lock_(data.mutex_) {
+    data.machine_.expressions().limit_work(data.most_work_,
+                                           "this grammar is too complex: to find the tokens that may come next takes "
+                                           "too long; use fewer alternatives, or fewer or smaller repetitions");
+}
+
+GrammarData::Turn::~Turn() { data_.machine_.expressions().limit_work(UINT64_MAX); }
+
+bool GrammarData::may_follow(std::span<const Thread> threads, std::string_view bytes) {
+    std::vector<Thread> copy(threads.begin(), threads.end());
+    bool may_end = false;
+    try {
+        return follow(copy, bytes, may_end);
+    } catch (const Error&) {
+        if (machine_.expressions().work_refused()) throw;
+        return false;
+    }
+}
+
+bool GrammarData::may_come(std::span<const Thread> threads, const TokenText& token) {
+    using Kind = TokenText::Kind;
+    if (token.bytes.empty() || (token.kind != Kind::text && (token.kind != Kind::special || !free(threads))))
+        return false;
+    return may_follow(threads, token.bytes);
 }
 
 bool GrammarData::free(std::span<const Thread> threads) {
@@ -43,6 +66,7 @@ bool GrammarData::follow(std::vector<Thread>& threads, std::string_view bytes, b
     std::vector<Thread> after;
     for (const char c : bytes) {
         after.clear();
+        machine_.expressions().spend_sixteenths(8 * threads.size());
         may_end = machine_.step(threads.data(), threads.size(), static_cast<std::uint8_t>(c), after);
         if (after.empty() && !may_end) return false;
         threads.swap(after);
@@ -161,7 +185,7 @@ void GrammarData::walk(const Trie& trie, std::uint32_t begin, std::uint32_t end,
                 i = node.end;
                 continue;
             }
-            ++steps_taken_;
+            machine_.expressions().spend_sixteenths(1);
             if (!lexer.accepts(next)) {
                 pool_.resize(level.first);
                 pool_.push_back({thread.row, next});
@@ -170,9 +194,7 @@ void GrammarData::walk(const Trie& trie, std::uint32_t begin, std::uint32_t end,
             }
         }
         if (!alive) {
-            steps_taken_ += 8 * above.count;
-            if (steps_taken_ > kMostSteps)
-                throw Error("this grammar is too complex: to find the tokens that may come next takes too long");
+            machine_.expressions().spend_sixteenths(8 * above.count);
             pool_.resize(level.first);
             Thread threads[Machine::kMostThreads];  // pool_ grows while they are followed
             std::copy_n(pool_.begin() + static_cast<std::ptrdiff_t>(above.first), above.count, threads);
@@ -181,6 +203,7 @@ void GrammarData::walk(const Trie& trie, std::uint32_t begin, std::uint32_t end,
                 level.count = pool_.size() - level.first;
                 alive = may_end || level.count > 0;
             } catch (const Error&) {  // too ambiguous: accept() would fail, too
+                if (machine_.expressions().work_refused()) throw;
             }
         }
         if (!alive) {
@@ -211,7 +234,6 @@ void GrammarData::make_mask(std::span<const Thread> threads, std::vector<std::ui
     const Vocabulary& vocabulary = *vocabulary_;
     std::uint32_t every = 0;
     std::uint32_t some = 0;
-    steps_taken_ = 0;
     for (const Thread& thread : threads) {
         const Reach r = reach(thread.lexer);
         every = std::max(every, r.every);
@@ -231,13 +253,7 @@ void GrammarData::make_mask(std::span<const Thread> threads, std::vector<std::ui
         }
     }
     for (const std::int32_t id : vocabulary.long_tokens()) {
-        std::vector<Thread> copy(threads.begin(), threads.end());
-        bool may_end = false;
-        try {
-            if (!follow(copy, vocabulary.token(id).bytes, may_end)) continue;
-        } catch (const Error&) {  // as in walk()
-            continue;
-        }
+        if (!may_follow(threads, vocabulary.token(id).bytes)) continue;
         bits[static_cast<std::size_t>(id) / 32] |= 1u << (id % 32);
     }
     for (const auto& [first, second] : vocabulary.twins()) {

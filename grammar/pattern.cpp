@@ -345,8 +345,10 @@ Expression read_pattern(Expressions& e, std::string_view pattern, Match match, W
         return e.alternatives({part.at[0][0], part.at[0][1], part.at[1][0], part.at[1][1]});
     }
     const Expression any = e.repeat(write(e, CharacterSet::all(), writing), 0, Expressions::kUnlimited);
-    return e.alternatives({e.concat({any, part.at[0][0], any}), e.concat(any, part.at[0][1]),
-                           e.concat(part.at[1][0], any), part.at[1][1]});
+    using Side = Expressions::Side;
+    const Expression inside = e.trim(e.trim(part.at[0][0], Side::front), Side::back);
+    return e.alternatives({e.concat({any, inside, any}), e.concat(any, e.trim(part.at[0][1], Side::front)),
+                           e.concat(e.trim(part.at[1][0], Side::back), any), part.at[1][1]});
 }
 
 }  // namespace foresay::grammar

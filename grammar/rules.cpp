@@ -151,19 +151,19 @@ void Rules::finish() {
 // ------------------------------------------------------------------------------------------------- objects and arrays
 
 void Rules::build(std::uint32_t state) {
-    const auto found = places_.find(state);
-    const Place place = std::move(found->second);
-    places_.erase(found);
-    states_[state].built = true;
+    const Place place = places_.at(state);
     const Rule& rule = rules_[states_[state].rule];
     if (rule.kind == Rule::Kind::object) {
         build_object(state, objects_[rule.index], place);
     } else {
         build_array(state, arrays_[rule.index], place);
     }
+    places_.erase(state);  // not earlier: what stops before the edges are known begins again
+    states_[state].built = true;
 }
 
 std::uint32_t Rules::place_state(std::uint32_t rule, const Place& place) {
+    expressions_.spend(4 + place.seen.size());
     std::string key;
     const auto append = [&](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
     append(rule), append(place.next), append(place.value), append(place.count);
@@ -197,6 +197,7 @@ void Rules::build_object(std::uint32_t state, const ObjectRule& object, const Pl
     } else {
         const auto seen = [&](std::size_t i) { return (place.seen[i / 64] >> (i % 64) & 1) != 0; };
         const std::size_t names = object.names.size();
+        expressions_.spend(1 + names / 8);
         std::size_t known = 0;    // different names so far
         std::size_t missing = 0;  // required ones
         bool any = false;         // whether there was a member

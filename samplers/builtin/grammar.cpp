@@ -205,8 +205,8 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           1.0,
           1e6,
           {},
-          "Millions of steps that compiling the grammar may take; a core makes about 20 in a second. Raise it for a "
-          "large grammar of your own."}}};
+          "Millions of steps that compiling the grammar may take, and each mask after it; a core makes about 20 in a "
+          "second. Raise it for a large grammar of your own."}}};
     return make_factory(std::move(description), make_grammar);
 }
 

@@ -1,6 +1,7 @@
 // Expressions, decimals and character sets, against enumeration.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -38,6 +39,120 @@ TEST(Expressions, AnIntersectionThatMatchesNothingIsFound) {
     EXPECT_FALSE(e.matches_nothing(e.intersection({even, e.repeat(a, 3, 5)})));
     EXPECT_TRUE(e.matches_nothing(e.intersection({even, e.repeat(a, 3, 3)})));
     EXPECT_TRUE(e.matches_nothing(e.intersection({even, e.complement(e.repeat(a, 0, Expressions::kUnlimited))})));
+}
+
+// Blind searches give up on these after 20,000 derivatives, at each character of a text.
+TEST(Expressions, AnEndThatIsFarAwayIsFoundSoon) {
+    Expressions e(1'000'000);
+    ByteSet letters;
+    for (char c = 'a'; c <= 'z'; ++c) letters.set(static_cast<std::uint8_t>(c));
+    ByteSet digits;
+    for (char c = '0'; c <= '9'; ++c) digits.set(static_cast<std::uint8_t>(c));
+    const Expression number = e.repeat(e.bytes(digits), 1, Expressions::kUnlimited);
+    const Expression any = e.repeat(e.bytes(letters | digits), 0, Expressions::kUnlimited);
+    const auto contains = [&](Expression part) { return e.concat({any, part, any}); };
+    Decimal bound;
+    ASSERT_TRUE(Decimal::read("123456789012", bound));
+    std::vector<Expression> all_letters;
+    for (char c = 'a'; c <= 't'; ++c) all_letters.push_back(contains(e.byte(static_cast<std::uint8_t>(c))));
+    for (const Expression far :
+         {e.intersection({e.repeat(e.bytes(letters | digits), 35, 5000),
+                          contains(e.concat(number, e.repeat(e.bytes(letters), 24, 24)))}),
+          e.intersection(std::move(all_letters)),
+          e.intersection({number, e.concat(e.byte('7'), e.multiple(999'999'937, 0))}),
+          e.intersection({number, e.compare(Comparison::above, bound), e.multiple(1'234'567, 0)})}) {
+        ASSERT_FALSE(e.nullable(far));
+        e.limit_work(40'000, "the search is too long");
+        EXPECT_FALSE(e.matches_nothing(far));
+    }
+}
+
+// A number that has passed its bound is dead at once, and one that cannot reach it any more needs no comparing.
+TEST(Expressions, ComparisonsEndWhereNoDigitMatters) {
+    Expressions e(100'000);
+    const auto after = [&](Comparison comparison, std::string_view bound, std::string_view text) {
+        Decimal d;
+        EXPECT_TRUE(Decimal::read(bound, d));
+        Expression x = e.compare(comparison, d);
+        for (const char c : text) x = e.derivative(x, static_cast<std::uint8_t>(c));
+        return x;
+    };
+    EXPECT_EQ(after(Comparison::at_most, "25", "26"), Expressions::kNone);
+    EXPECT_EQ(after(Comparison::at_most, "25", "2.6"), Expressions::kAll);
+    EXPECT_EQ(after(Comparison::at_least, "25", "2.6"), Expressions::kNone);
+    EXPECT_EQ(after(Comparison::at_least, "25", "26"), Expressions::kAll);
+    EXPECT_EQ(after(Comparison::at_least, "25", "-"), Expressions::kNone);
+    EXPECT_EQ(after(Comparison::below, "-1.5", "1"), Expressions::kNone);
+    EXPECT_EQ(after(Comparison::above, "-1.5", "-1.6"), Expressions::kNone);
+    EXPECT_EQ(after(Comparison::above, "-1.5", "-1.4"), Expressions::kAll);
+    for (const char* open : {"2", "25", "25.0", "-0"})
+        EXPECT_GT(after(Comparison::at_most, "25", open), Expressions::kAll) << open;
+    EXPECT_GT(after(Comparison::above, "0", "0.0"), Expressions::kAll);
+}
+
+TEST(Expressions, MultiplesThatNoDigitReachesAreDead) {
+    Expressions e(100'000);
+    const auto after = [&](std::string_view text) {
+        Expression x = e.multiple(25, 2);  // of 0.25
+        for (const char c : text) x = e.derivative(x, static_cast<std::uint8_t>(c));
+        return x;
+    };
+    EXPECT_TRUE(e.nullable(after("1.75")));
+    for (const char* open : {"1", "1.", "1.2", "1.5", "1.750"}) EXPECT_NE(after(open), Expressions::kNone) << open;
+    for (const char* dead : {"1.1", "1.3", "1.76", "1.751"}) EXPECT_EQ(after(dead), Expressions::kNone) << dead;
+}
+
+TEST(Expressions, WhatIsTrimmedMatchesTheSameWithAnythingBesideIt) {
+    Expressions e(100'000);
+    const Expression a = e.byte('a');
+    const Expression b = e.byte('b');
+    using Side = Expressions::Side;
+    EXPECT_EQ(e.trim(e.concat(a, e.repeat(b, 0, 9)), Side::back), a);
+    EXPECT_EQ(e.trim(e.concat(a, e.repeat(b, 0, 9)), Side::front), e.concat(a, e.repeat(b, 0, 9)));
+    EXPECT_EQ(e.trim(e.repeat(a, 0, Expressions::kUnlimited), Side::front), Expressions::kEmpty);
+    const Expression any = e.repeat(e.either(a, b), 0, Expressions::kUnlimited);
+    const auto star = [&](Expression x) { return e.repeat(x, 0, Expressions::kUnlimited); };
+    for (const Expression x :
+         {e.repeat(a, 2, 5), e.repeat(a, 3, 3), e.repeat(a, 1, Expressions::kUnlimited),
+          e.concat({star(b), a, star(b), b, e.optional(a)}), e.either(e.concat(a, star(b)), e.concat(star(a), b)),
+          e.repeat(e.concat(star(a), e.repeat(b, 1, 2)), 2, 3),
+          e.concat(e.concat(a, star(b)), e.concat(star(a), star(b))), e.literal("abba")}) {
+        const Expression front = e.trim(x, Side::front);
+        const Expression back = e.trim(x, Side::back);
+        const Expression both = e.trim(front, Side::back);
+        for (unsigned n = 0; n < 9; ++n) {
+            for (unsigned bits = 0; bits < 1u << n; ++bits) {
+                std::string text;
+                for (unsigned i = 0; i < n; ++i) text += (bits >> i & 1) != 0 ? 'b' : 'a';
+                EXPECT_EQ(e.matches(e.concat(any, front), text), e.matches(e.concat(any, x), text)) << text;
+                EXPECT_EQ(e.matches(e.concat(back, any), text), e.matches(e.concat(x, any), text)) << text;
+                EXPECT_EQ(e.matches(e.concat({any, both, any}), text), e.matches(e.concat({any, x, any}), text));
+            }
+        }
+    }
+}
+
+TEST(PartedTable, NoInsertionMovesMany) {
+    PartedTable<std::uint32_t> table;
+    constexpr std::uint32_t kEntries = 300'000;
+    std::size_t most = 0;
+    std::size_t moved = 0;
+    const auto hash = [](std::uint32_t entry) { return PartedTable<std::uint32_t>::mix(entry); };
+    const auto hash_of = [&](std::uint32_t entry) { return ++moved, hash(entry); };
+    for (std::uint32_t entry = 1; entry <= kEntries; ++entry) {
+        moved = 0;
+        table.insert(hash(entry), entry, hash_of);
+        most = std::max(most, moved);
+    }
+    EXPECT_GT(most, 0u);
+    EXPECT_LT(most, kEntries / 100);
+    for (std::uint32_t entry = 1; entry <= kEntries + 1000; ++entry) {
+        const std::uint32_t* found = table.find(hash(entry), [&](std::uint32_t e) { return e == entry; });
+        ASSERT_EQ(found != nullptr, entry <= kEntries) << entry;
+        if (found != nullptr) {
+            ASSERT_EQ(*found, entry);
+        }
+    }
 }
 
 TEST(Expressions, TheLimitIsAnError) {

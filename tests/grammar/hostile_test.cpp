@@ -159,6 +159,78 @@ TEST(HostileGrammars, TakeBoundedMemory) {
 }
 #endif
 
+// Schemas that people use (the first four are of MaskBench), each with a text: its masks are within the usual work.
+TEST(SlowGrammars, HaveAllTheirMasksWithinTheUsualWork) {
+    const std::pair<std::string, std::string> kCases[] = {
+        {R"~({"type":"string","pattern":"^$|(^(?:\\S+\\s+){0,99}\\S+$)","minLength":1,"maxLength":5000})~",
+         R"~("so it goes on and on")~"},
+        {R"~({"type":"string","pattern":"^[a-zA-Z0-9_.+-]+@[a-zA-Z0-9-]+\\.[a-zA-Z0-9-.]+$","minLength":5})~",
+         R"~("a.b@c-d.org")~"},
+        {R"~({"type":"string","pattern":"\\d+-[A-Fa-f0-9]*-[A-Fa-f0-9]{24}","minLength":35})~",
+         R"~("12345678901-abc-0123456789abcdef01234567")~"},
+        {R"~({"patternProperties":{"[A-Za-z0-9-_.:]{1,255}":{"type":"string","format":"uri"}}})~", R"~({"a1":"b:c"})~"},
+        {R"~({"type":"string","allOf":[{"pattern":"a.{5}"},{"pattern":"a.{6}"},{"pattern":"a.{7}"}]})~",
+         R"~("xaxxxaxxx")~"},
+        {R"~({"type":"integer","minimum":5,"multipleOf":1234567})~", "12345670"},
+    };
+    for (const auto& [schema, text] : kCases) {
+        const auto grammar = compile(Language::json_schema, schema, {.most_work = kUsual});
+        std::vector<std::uint32_t> words(grammar->vocabulary().words());
+        State state = Grammar::begin(grammar);
+        for (const char c : text) {
+            state.mask(words);
+            ASSERT_EQ(state.failure(), "") << schema;
+            ASSERT_TRUE(state.accept(std::string_view(&c, 1))) << schema << " at " << c;
+        }
+        EXPECT_TRUE(state.may_end()) << schema;
+    }
+}
+
+TEST(HostileGrammars, AFirstMaskThatTakesTooLongIsARefusal) {
+    const auto says = [](Language language, const std::string& text) {
+        return refusal(language, text, {.most_work = kUsual});
+    };
+    const std::string options = times(1500, [](int) { return "[a-z]?"; }) + "x";
+    EXPECT_NE(says(Language::regex, options).find("that may come next takes too long"), std::string::npos);
+    const std::string multiples = R"({"type":"integer","multipleOf":65521,"allOf":[{"multipleOf":65519}]})";
+    EXPECT_NE(refusal(Language::json_schema, multiples, {.most_work = 20'000}).find("that may come next takes too"),
+              std::string::npos);
+}
+
+// What a text needs later is bounded in the same steps, whichever call needs it.
+TEST(HostileGrammars, AStateThatTakesTooLongFails) {
+    const std::string too_long = "to find the tokens that may come next takes too long";
+    const std::string any_letters = times(26, [](int i) { return std::string(1, static_cast<char>('a' + i)) + "?"; });
+    const auto inside = [&] {
+        State state =
+            Grammar::begin(compile(Language::regex, "={40}(" + any_letters + "){0,200}", {.most_work = 2'000}));
+        EXPECT_TRUE(state.accept(std::string(40, '=')));
+        return state;
+    };
+    const State whole = inside();
+    const State masked = whole;
+    std::vector<std::uint32_t> words(rich_vocabulary()->words(), ~0u);
+    masked.mask(words);
+    EXPECT_NE(masked.failure().find(too_long), std::string::npos) << masked.failure();
+    for (const std::uint32_t word : words) ASSERT_EQ(word, 0u);
+    EXPECT_EQ(whole.failure(), "") << "a state was changed through a copy";
+
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(rich_vocabulary()->size()));
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+    std::vector<std::uint8_t> allowed(ids.size(), 1);
+    const State tested = inside();
+    tested.test(ids, allowed);
+    EXPECT_NE(tested.failure().find(too_long), std::string::npos) << tested.failure();
+    for (const std::uint8_t one : allowed) ASSERT_EQ(one, 0);
+
+    const std::string readings = "root ::= \"=\" many\nmany ::= many many | [a-z]";
+    State accepting = Grammar::begin(compile(Language::gbnf, readings, {.most_work = 20'000}));
+    ASSERT_TRUE(accepting.accept("="));
+    for (int i = 0; i < 5'000 && accepting.accept("a"); ++i) {
+    }
+    EXPECT_NE(accepting.failure().find(too_long), std::string::npos) << accepting.failure();
+}
+
 // The bound counts; it does not look at the clock.
 TEST(HostileGrammars, TheBoundIsTheSameEachTime) {
     const Source source{Language::json_schema, R"({"properties":{"a":{"format":"date-time"},"b":{"maxLength":9}}})"};

@@ -159,10 +159,7 @@ TEST(Regex, NestedQuantifiersStayCheap) {
     EXPECT_NE(refusal(Language::regex, deep).find("nested too deeply"), std::string::npos);
     std::string long_one;
     for (int i = 0; i < 200'000; ++i) long_one += "a?";
-    EXPECT_EQ(refusal(Language::regex, long_one), "");
-    State state = Grammar::begin(compile(Language::regex, long_one));
-    EXPECT_FALSE(state.accept("aa"));
-    EXPECT_NE(state.failure().find("too complex"), std::string::npos) << state.failure();
+    EXPECT_NE(refusal(Language::regex, long_one).find("too complex"), std::string::npos);  // of the first mask
     EXPECT_NE(refusal(Language::regex, std::string(10 << 20, 'a')).find("2 MiB"), std::string::npos);
 }
 

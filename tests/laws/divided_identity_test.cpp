@@ -6,14 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <map>
 
-#include "base/error.h"
 #include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
-#include "tests/laws/rows.h"
-#include "tests/models/family_models.h"
+#include "tests/laws/listed_backends.h"
 #include "tests/models/sharing_ops.h"
 #include "tests/support/error_of.h"
 
@@ -26,11 +23,6 @@ using ::testing::HasSubstr;
 
 using Shares = std::vector<std::int32_t>;
 
-constexpr std::size_t kTokens = 80;  // more than a page
-
-std::shared_ptr<kernels::Ops> lent(kernels::Ops& ops) { return {std::shared_ptr<kernels::Ops>(), &ops}; }
-kernels::Ops& host() { return backends()[1].ops(); }
-
 // As many ranks as shares, all of them `ops`.
 std::unique_ptr<DividedOps> ranks_of(kernels::Ops& ops, const Shares& shares, bool through_host = false) {
     std::vector<std::shared_ptr<kernels::Ops>> ranks(shares.size(), lent(ops));
@@ -42,58 +34,6 @@ DividedOps& hosts(const Shares& shares) {
     std::unique_ptr<DividedOps>& ops = all[shares];
     if (ops == nullptr) ops = ranks_of(host(), shares);
     return *ops;
-}
-
-// What a model computes of its tokens: the logits of every row, and the keys and values.
-struct Outcome {
-    Rows logits;
-    std::vector<std::byte> pages;
-    bool operator==(const Outcome&) const = default;
-};
-
-core::ContextOptions options(kernels::KvFormat format = kernels::KvFormat::f16) {
-    return {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format};
-}
-
-// The keys and values of a sequence, in the order of layers and heads. A page of the host has that order; divided, it
-// has the layers of the first rank, then those of the second.
-std::vector<std::byte> pages_of(core::Context& context, core::SequenceId sequence) {
-    const auto* const divided = dynamic_cast<const DividedOps*>(&context.ops());
-    kernels::KvPages& kv = context.cache().pages();
-    const auto bytes = static_cast<std::size_t>(context.ops().kv_bytes(kv.shape, 1, kv.format));
-    std::vector<std::byte> all, page(bytes);
-    for (const std::int32_t number : context.cache().view(sequence).pages) {
-        context.ops().read_page(kv, number, page);
-        if (divided == nullptr) {
-            all.insert(all.end(), page.begin(), page.end());
-            continue;
-        }
-        std::vector<std::vector<std::byte>> layers(kv.shape.layers.size());
-        auto at = page.begin();
-        for (std::size_t r = 0; r < divided->size(); ++r) {
-            for (std::size_t i = 0; i < layers.size(); ++i) {
-                const auto own = static_cast<std::ptrdiff_t>(
-                    divided->kv_bytes_on(r, kernels::KvShape({kv.shape.layers[i]}), 1, kv.format));
-                layers[i].insert(layers[i].end(), at, at + own);
-                at += own;
-            }
-        }
-        EXPECT_TRUE(at == page.end());
-        for (const auto& layer : layers) all.insert(all.end(), layer.begin(), layer.end());
-    }
-    return all;
-}
-
-Outcome evaluate(const std::shared_ptr<const core::Model>& model, RowClass row_class,
-                 const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
-    core::Context context(model, options(format));
-    Outcome outcome;
-    feed(context, row_class, random_tokens(kTokens, model->config().shape.vocab, 5), widths, outcome.logits);
-    for (const auto& row : outcome.logits) {
-        for (const float logit : row) EXPECT_TRUE(std::isfinite(logit));
-    }
-    outcome.pages = pages_of(context, 0);
-    return outcome;
 }
 
 std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, kernels::Ops& ops) {
@@ -178,60 +118,11 @@ TEST(Divided, EveryTypeOfTheCache) {
 }
 
 TEST(Divided, TruncatedForkedAndRestoredTexts) {
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, target(host())->config().shape.vocab, 5);
-    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
-        core::Context context(model, options());
-        Outcome outcome;
-        feed(context, RowClass::decode, tokens, {33}, outcome.logits);
-        context.truncate(70);
-        feed(context, RowClass::decode, std::span(tokens).first(9), {4}, outcome.logits);
-        const core::SequenceId fork = context.fork(0);
-        feed(context, RowClass::decode, std::span(tokens).last(9), {9}, outcome.logits, fork);
-        feed(context, RowClass::decode, std::span(tokens).last(8), {1}, outcome.logits);
-        outcome.pages = pages_of(context, 0);
-        const std::vector<std::byte> forked = pages_of(context, fork);
-        outcome.pages.insert(outcome.pages.end(), forked.begin(), forked.end());
-        // The pages of the text in another context, as a server's memory brings them back.
-        core::Context other(model, options());
-        EXPECT_EQ(other.cache().reserve(0, context.length()), core::Reserve::ok);
-        std::vector<std::byte> page(static_cast<std::size_t>(
-            context.ops().kv_bytes(context.cache().pages().shape, 1, context.cache().pages().format)));
-        const std::span<const std::int32_t> from = context.cache().view(0).pages, to = other.cache().view(0).pages;
-        for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
-            context.ops().read_page(context.cache().pages(), from[i], page);
-            other.ops().write_page(other.cache().pages(), to[i], page);
-        }
-        other.cache().commit(0, context.length());
-        Rows restored, direct;
-        feed(other, RowClass::decode, std::span(tokens).first(5), {5}, restored);
-        feed(context, RowClass::decode, std::span(tokens).first(5), {5}, direct);
-        EXPECT_EQ(restored, direct);
-        outcome.logits.insert(outcome.logits.end(), restored.begin(), restored.end());
-        return outcome;
-    };
-    EXPECT_TRUE(play(target(hosts({1, 2}))) == play(target(host())));
+    EXPECT_TRUE(forked_and_restored(target(hosts({1, 2}))) == forked_and_restored(target(host())));
 }
 
 // A token slot that is filled is a token that a later row embeds, and sampling is that of one backend.
-TEST(Divided, SlotsAreEmbedded) {
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, target(host())->config().shape.vocab, 5);
-    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
-        core::Context context(model, options());
-        std::vector<float> out;
-        EXPECT_TRUE(context.decode(std::span(tokens).first(9), 1));
-        for (std::int32_t slot = 0; slot < 6; ++slot) {
-            kernels::SamplingPlan plan;
-            plan.vocab = model->config().shape.vocab;
-            context.ops().sample(context.workspace(), std::span(&plan, 1), std::span(&slot, 1));
-            const kernels::TokenRef token = kernels::TokenRef::slot(slot);
-            EXPECT_TRUE(context.decode(std::span(&token, 1), 1));
-            out.insert(out.end(), context.logits(0).begin(), context.logits(0).end());
-            out.push_back(static_cast<float>(context.ops().sampled(context.workspace(), slot).token));
-        }
-        return out;
-    };
-    EXPECT_EQ(play(target(hosts({2, 1}))), play(target(host())));
-}
+TEST(Divided, SlotsAreEmbedded) { EXPECT_EQ(slots_embedded(target(hosts({2, 1}))), slots_embedded(target(host()))); }
 
 // A model that one rank has whole, as a draft.
 TEST(Divided, AModelOfOneRank) {
@@ -331,21 +222,11 @@ private:
 };
 
 TEST(Divided, AFaultyHandOverShows) {
-    const auto whole = target(host());
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
-    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
-        core::Context context(model, options());
-        Outcome outcome;
-        feed(context, RowClass::decode, std::span(tokens).first(40), {8}, outcome.logits);
-        feed(context, RowClass::decode, std::span(tokens).first(9), {3}, outcome.logits, context.fork(0));
-        outcome.pages = pages_of(context, 0);
-        return outcome;
-    };
-    const Outcome expected = play(whole);
+    const Outcome expected = forked(target(host()));
     for (const Fault fault : {Fault::none, Fault::last_row, Fault::one_value, Fault::attended, Fault::page}) {
         Faulty faulty(host(), fault);
         DividedOps ops({lent(host()), lent(faulty)});
-        EXPECT_EQ(play(target(ops)) == expected, fault == Fault::none) << static_cast<int>(fault);
+        EXPECT_EQ(forked(target(ops)) == expected, fault == Fault::none) << static_cast<int>(fault);
     }
 }
 
@@ -401,46 +282,11 @@ TEST(Divided, ASplitOfInputsShows) {
 }
 
 // Fails, or hangs, at one of the calls of a forward.
-class Failing final : public SharingOps {
+class FailingRank final : public Failing<SharingOps> {
 public:
-    explicit Failing(kernels::Ops& inner) : SharingOps(inner) {}
-    int calls = 0;  // until the one that fails; 0: none does
+    using Failing::Failing;
     bool hangs = false;
 
-    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
-        count();
-        inner().begin(workspace, batch);
-    }
-    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().embed(op, workspace);
-    }
-    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
-                      std::int32_t layer) override {
-        count();
-        inner().attention_in(op, workspace, kv, layer);
-    }
-    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
-                std::int32_t layer) override {
-        count();
-        inner().attend(op, workspace, kv, layer);
-    }
-    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().mlp_in(op, workspace);
-    }
-    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().mlp_out(op, workspace);
-    }
-    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().lm_head(op, workspace);
-    }
-    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
-        count();
-        return inner().logits(workspace, i);
-    }
     void read_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
                      std::span<float> to) override {
         count();
@@ -452,52 +298,22 @@ public:
         SharingOps::write_values(workspace, values, width, from);
     }
     bool idle() override { return !hangs; }
-
-private:
-    void count() {
-        if (calls > 0 && --calls == 0) throw Error("no answer");
-    }
 };
 
-// Wherever in a forward a rank fails: its name is said, the text is what it was, and the next forward is whole.
 TEST(Divided, ARankThatFailsIsNamedAndLeavesNothing) {
     const auto whole = random(small_config(), kernels::QuantType::q8_0, host());
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
-    Rows expected;
-    core::Context plain(whole, options());
-    feed(plain, RowClass::decode, std::span(tokens).first(28), {28}, expected);
     for (const bool first : {true, false}) {
-        Failing failing(host());
+        FailingRank failing(host());
         DividedOps ops({first ? lent(failing) : lent(host()), first ? lent(host()) : lent(failing)},
                        {.names = {first ? "failing" : "other", first ? "other" : "failing"}});
         core::Context context(random(small_config(), kernels::QuantType::q8_0, ops), options());
-        Rows rows;
-        feed(context, RowClass::decode, std::span(tokens).first(20), {20}, rows);
-        int failures = 0;
-        for (bool failed = true; failed;) {
-            failing.calls = failures + 1;
-            failed = false;
-            Rows more;
-            try {
-                feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
-            } catch (const Error& problem) {
-                EXPECT_STREQ(problem.what(), "failing: no answer");
-                failed = true;
-                ++failures;
-            }
-            failing.calls = 0;
-            context.truncate(20);
-            more.clear();
-            feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
-            EXPECT_TRUE(std::equal(more.begin(), more.end(), expected.begin() + 20)) << failures;
-            context.truncate(20);
-        }
-        EXPECT_GE(failures, 20) << "begin, the ops of two layers, their hand-overs, and logits";
+        EXPECT_GE(failures_that_leave_nothing(failing, context, whole), 20)
+            << "begin, the ops of two layers, their hand-overs, and logits";
     }
 }
 
 TEST(Divided, ARankThatHangsIsNamedAndTheSessionLives) {
-    Failing failing(host());
+    FailingRank failing(host());
     DividedOps ops({lent(host()), lent(failing)},
                    {.names = {"cuda:0", "cuda:1"}, .limit = std::chrono::milliseconds(30)});
     const auto model = random(small_config(), kernels::QuantType::q8_0, ops);

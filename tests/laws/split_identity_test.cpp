@@ -4,17 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <random>
 
-#include "base/error.h"
 #include "core/models/layer_split.h"
 #include "kernels/kv_names.h"
 #include "kernels/ops_decorator.h"
 #include "kernels/split_ops.h"
-#include "tests/laws/rows.h"
-#include "tests/models/family_models.h"
+#include "tests/laws/listed_backends.h"
 
 namespace foresay::test {
 namespace {
@@ -22,49 +17,9 @@ namespace {
 using kernels::RowClass;
 using kernels::SplitOps;
 
-constexpr std::size_t kTokens = 80;  // more than a page
-
-std::shared_ptr<kernels::Ops> lent(kernels::Ops& ops) { return {std::shared_ptr<kernels::Ops>(), &ops}; }
-kernels::Ops& host() { return backends()[1].ops(); }
-
 SplitOps& two_hosts() {
     static SplitOps split({lent(host()), lent(host())});
     return split;
-}
-
-// What a model computes of its tokens: the logits of every row, and the pages.
-struct Outcome {
-    Rows logits;
-    std::vector<std::byte> pages;
-    bool operator==(const Outcome&) const = default;
-};
-
-core::ContextOptions options(kernels::KvFormat format = kernels::KvFormat::f16) {
-    return {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format};
-}
-
-// The keys and values of a sequence. The host's pages are in the order of the layers, and so are two parts of them.
-std::vector<std::byte> pages_of(core::Context& context, core::SequenceId sequence) {
-    kernels::KvPages& kv = context.cache().pages();
-    const auto bytes = static_cast<std::size_t>(context.ops().kv_bytes(kv.shape, 1, kv.format));
-    std::vector<std::byte> all;
-    for (const std::int32_t page : context.cache().view(sequence).pages) {
-        all.resize(all.size() + bytes);
-        context.ops().read_page(kv, page, std::span(all).last(bytes));
-    }
-    return all;
-}
-
-Outcome evaluate(const std::shared_ptr<const core::Model>& model, RowClass row_class,
-                 const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
-    core::Context context(model, options(format));
-    Outcome outcome;
-    feed(context, row_class, random_tokens(kTokens, model->config().shape.vocab, 5), widths, outcome.logits);
-    for (const auto& row : outcome.logits) {
-        for (const float logit : row) EXPECT_TRUE(std::isfinite(logit));
-    }
-    outcome.pages = pages_of(context, 0);
-    return outcome;
 }
 
 // The tiny models, two of them with more layers than in their goldens: one has a single layer, and the other can be cut
@@ -180,63 +135,14 @@ TEST(Split, OfThree) {
 TEST(Split, TruncatedForkedAndRestoredTexts) {
     const auto whole = pair_target(host(), {});
     const auto split = pair_target(two_hosts(), cut_at(whole->config(), 2));
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
-    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
-        core::Context context(model, options());
-        Outcome outcome;
-        feed(context, RowClass::decode, tokens, {33}, outcome.logits);
-        context.truncate(70);
-        feed(context, RowClass::decode, std::span(tokens).first(9), {4}, outcome.logits);
-        const core::SequenceId fork = context.fork(0);
-        feed(context, RowClass::decode, std::span(tokens).last(9), {9}, outcome.logits, fork);
-        feed(context, RowClass::decode, std::span(tokens).last(8), {1}, outcome.logits);
-        outcome.pages = pages_of(context, 0);
-        const std::vector<std::byte> forked = pages_of(context, fork);
-        outcome.pages.insert(outcome.pages.end(), forked.begin(), forked.end());
-        // The pages of the text in another context, as a server's memory brings them back.
-        core::Context other(model, options());
-        const std::vector<std::byte> kept = pages_of(context, 0);
-        EXPECT_EQ(other.cache().reserve(0, context.length()), core::Reserve::ok);
-        std::size_t at = 0;
-        kernels::KvPages& kv = other.cache().pages();
-        const auto bytes = static_cast<std::size_t>(other.ops().kv_bytes(kv.shape, 1, kv.format));
-        for (const std::int32_t page : other.cache().view(0).pages) {
-            if (at >= kept.size()) break;
-            other.ops().write_page(kv, page, std::span(kept).subspan(at, bytes));
-            at += bytes;
-        }
-        other.cache().commit(0, context.length());
-        Rows restored, direct;
-        feed(other, RowClass::decode, std::span(tokens).first(5), {5}, restored);
-        feed(context, RowClass::decode, std::span(tokens).first(5), {5}, direct);
-        EXPECT_EQ(restored, direct);
-        outcome.logits.insert(outcome.logits.end(), restored.begin(), restored.end());
-        return outcome;
-    };
-    EXPECT_TRUE(play(split) == play(whole));
+    EXPECT_TRUE(forked_and_restored(split) == forked_and_restored(whole));
 }
 
 // A token slot that one backend fills is a token that another one embeds.
 TEST(Split, SlotsCross) {
     const auto whole = pair_target(host(), {});
     const auto split = pair_target(two_hosts(), cut_at(whole->config(), 2));
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
-    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
-        core::Context context(model, options());
-        std::vector<float> out;
-        EXPECT_TRUE(context.decode(std::span(tokens).first(9), 1));
-        for (std::int32_t slot = 0; slot < 6; ++slot) {
-            kernels::SamplingPlan plan;
-            plan.vocab = model->config().shape.vocab;
-            context.ops().sample(context.workspace(), std::span(&plan, 1), std::span(&slot, 1));
-            const kernels::TokenRef token = kernels::TokenRef::slot(slot);
-            EXPECT_TRUE(context.decode(std::span(&token, 1), 1));
-            out.insert(out.end(), context.logits(0).begin(), context.logits(0).end());
-            out.push_back(static_cast<float>(context.ops().sampled(context.workspace(), slot).token));
-        }
-        return out;
-    };
-    EXPECT_EQ(play(split), play(whole));
+    EXPECT_EQ(slots_embedded(split), slots_embedded(whole));
 }
 
 // A device that runs as late as it may, before the host and after it.
@@ -335,68 +241,19 @@ private:
 
 TEST(Split, AFaultyHandOverShows) {
     const auto whole = pair_target(host(), {});
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
-    const auto play = [&](const std::shared_ptr<const core::Model>& model) {
-        core::Context context(model, options());
-        Outcome outcome;
-        feed(context, RowClass::decode, std::span(tokens).first(40), {8}, outcome.logits);
-        feed(context, RowClass::decode, std::span(tokens).first(9), {3}, outcome.logits, context.fork(0));
-        outcome.pages = pages_of(context, 0);
-        return outcome;
-    };
-    const Outcome expected = play(whole);
+    const Outcome expected = forked(whole);
     for (const Fault fault : {Fault::none, Fault::last_row, Fault::one_value, Fault::page}) {
         Faulty faulty(host(), fault);
         SplitOps ops({lent(host()), lent(faulty)});
-        EXPECT_EQ(play(pair_target(ops, cut_at(whole->config(), 2))) == expected, fault == Fault::none)
+        EXPECT_EQ(forked(pair_target(ops, cut_at(whole->config(), 2))) == expected, fault == Fault::none)
             << static_cast<int>(fault);
     }
 }
 
-// Fails at one of the calls of a forward.
-class Failing final : public kernels::OpsDecorator {
+class FailingDevice final : public Failing<kernels::OpsDecorator> {
 public:
-    explicit Failing(kernels::Ops& inner) : OpsDecorator(inner) {}
-    int calls = 0;  // until the one that fails; 0: none does
+    using Failing::Failing;
 
-    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
-        count();
-        inner().begin(workspace, batch);
-    }
-    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().embed(op, workspace);
-    }
-    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
-                      std::int32_t layer) override {
-        count();
-        inner().attention_in(op, workspace, kv, layer);
-    }
-    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
-                std::int32_t layer) override {
-        count();
-        inner().attend(op, workspace, kv, layer);
-    }
-    void attention_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().attention_out(op, workspace);
-    }
-    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().mlp_in(op, workspace);
-    }
-    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().mlp_out(op, workspace);
-    }
-    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
-        count();
-        inner().lm_head(op, workspace);
-    }
-    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
-        count();
-        return inner().logits(workspace, i);
-    }
     void read_rows(kernels::Workspace& workspace, std::span<float> to) override {
         count();
         inner().read_rows(workspace, to);
@@ -405,48 +262,18 @@ public:
         count();
         inner().write_rows(workspace, from);
     }
-
-private:
-    void count() {
-        if (calls > 0 && --calls == 0) throw Error("no answer");
-    }
 };
 
-// Wherever in a forward a device fails: its name is said, the text is what it was, and the next forward is whole.
 TEST(Split, ADeviceThatFailsIsNamedAndLeavesNothing) {
     const auto whole = pair_target(host(), {});
-    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
-    Rows expected;
-    core::Context plain(whole, options());
-    feed(plain, RowClass::decode, std::span(tokens).first(28), {28}, expected);
     const std::int32_t layers = whole->config().shape.layers;
     for (const bool first : {true, false}) {
-        Failing failing(host());
+        FailingDevice failing(host());
         SplitOps ops({first ? lent(failing) : lent(host()), first ? lent(host()) : lent(failing)},
                      {first ? "failing" : "other", first ? "other" : "failing"});
         core::Context context(pair_target(ops, cut_at(whole->config(), first ? 1 : layers - 1)), options());
-        Rows rows;
-        feed(context, RowClass::decode, std::span(tokens).first(20), {20}, rows);
-        int failures = 0;
-        for (bool failed = true; failed;) {
-            failing.calls = failures + 1;
-            failed = false;
-            Rows more;
-            try {
-                feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
-            } catch (const Error& problem) {
-                EXPECT_STREQ(problem.what(), "failing: no answer");
-                failed = true;
-                ++failures;
-            }
-            failing.calls = 0;
-            context.truncate(20);
-            more.clear();
-            feed(context, RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
-            EXPECT_TRUE(std::equal(more.begin(), more.end(), expected.begin() + 20)) << failures;
-            context.truncate(20);
-        }
-        EXPECT_GE(failures, 8) << "begin, the ops of a layer, and what comes before or after it";
+        EXPECT_GE(failures_that_leave_nothing(failing, context, whole), 8)
+            << "begin, the ops of a layer, and what comes before or after it";
     }
 }
 

@@ -1,0 +1,225 @@
+// tests/laws/listed_backends.h: the texts that tests of a list of backends (layers split over them, or each layer
+// divided) play on one backend and on the list, and compare byte for byte.
+//
+// A test has its own ways to put a model on the list, and its own hand-overs; what a text does is here.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/divided_ops.h"
+#include "tests/laws/rows.h"
+#include "tests/models/family_models.h"
+
+namespace foresay::test {
+
+constexpr std::size_t kTokens = 80;  // more than a page
+
+inline std::shared_ptr<kernels::Ops> lent(kernels::Ops& ops) { return {std::shared_ptr<kernels::Ops>(), &ops}; }
+inline kernels::Ops& host() { return backends()[1].ops(); }
+
+// What a model computes of its tokens: the logits of every row, and the keys and values.
+struct Outcome {
+    Rows logits;
+    std::vector<std::byte> pages;
+    bool operator==(const Outcome&) const = default;
+};
+
+inline core::ContextOptions options(kernels::KvFormat format = kernels::KvFormat::f16) {
+    return {.length = 128, .prefill_rows = 64, .decode_rows = 64, .sequences = 2, .kv_format = format};
+}
+
+// The keys and values of a sequence, in the order of layers and heads. A page of the host has that order; divided, it
+// has the layers of the first rank, then those of the second.
+inline std::vector<std::byte> pages_of(core::Context& context, core::SequenceId sequence) {
+    const auto* const divided = dynamic_cast<const kernels::DividedOps*>(&context.ops());
+    kernels::KvPages& kv = context.cache().pages();
+    const auto bytes = static_cast<std::size_t>(context.ops().kv_bytes(kv.shape, 1, kv.format));
+    std::vector<std::byte> all, page(bytes);
+    for (const std::int32_t number : context.cache().view(sequence).pages) {
+        context.ops().read_page(kv, number, page);
+        if (divided == nullptr) {
+            all.insert(all.end(), page.begin(), page.end());
+            continue;
+        }
+        std::vector<std::vector<std::byte>> layers(kv.shape.layers.size());
+        auto at = page.begin();
+        for (std::size_t r = 0; r < divided->size(); ++r) {
+            for (std::size_t i = 0; i < layers.size(); ++i) {
+                const auto own = static_cast<std::ptrdiff_t>(
+                    divided->kv_bytes_on(r, kernels::KvShape({kv.shape.layers[i]}), 1, kv.format));
+                layers[i].insert(layers[i].end(), at, at + own);
+                at += own;
+            }
+        }
+        EXPECT_TRUE(at == page.end());
+        for (const auto& layer : layers) all.insert(all.end(), layer.begin(), layer.end());
+    }
+    return all;
+}
+
+inline Outcome evaluate(const std::shared_ptr<const core::Model>& model, kernels::RowClass row_class,
+                        const std::vector<std::size_t>& widths, kernels::KvFormat format = kernels::KvFormat::f16) {
+    core::Context context(model, options(format));
+    Outcome outcome;
+    feed(context, row_class, random_tokens(kTokens, model->config().shape.vocab, 5), widths, outcome.logits);
+    for (const auto& row : outcome.logits) {
+        for (const float logit : row) EXPECT_TRUE(std::isfinite(logit));
+    }
+    outcome.pages = pages_of(context, 0);
+    return outcome;
+}
+
+// Of a text that is truncated and forked, and whose pages come back into another context, as a server's memory brings
+// them.
+inline Outcome forked_and_restored(const std::shared_ptr<const core::Model>& model) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, model->config().shape.vocab, 5);
+    core::Context context(model, options());
+    Outcome outcome;
+    feed(context, kernels::RowClass::decode, tokens, {33}, outcome.logits);
+    context.truncate(70);
+    feed(context, kernels::RowClass::decode, std::span(tokens).first(9), {4}, outcome.logits);
+    const core::SequenceId fork = context.fork(0);
+    feed(context, kernels::RowClass::decode, std::span(tokens).last(9), {9}, outcome.logits, fork);
+    feed(context, kernels::RowClass::decode, std::span(tokens).last(8), {1}, outcome.logits);
+    outcome.pages = pages_of(context, 0);
+    const std::vector<std::byte> forked = pages_of(context, fork);
+    outcome.pages.insert(outcome.pages.end(), forked.begin(), forked.end());
+    core::Context other(model, options());
+    EXPECT_EQ(other.cache().reserve(0, context.length()), core::Reserve::ok);
+    std::vector<std::byte> page(static_cast<std::size_t>(
+        context.ops().kv_bytes(context.cache().pages().shape, 1, context.cache().pages().format)));
+    const std::span<const std::int32_t> from = context.cache().view(0).pages, to = other.cache().view(0).pages;
+    for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+        context.ops().read_page(context.cache().pages(), from[i], page);
+        other.ops().write_page(other.cache().pages(), to[i], page);
+    }
+    other.cache().commit(0, context.length());
+    Rows restored, direct;
+    feed(other, kernels::RowClass::decode, std::span(tokens).first(5), {5}, restored);
+    feed(context, kernels::RowClass::decode, std::span(tokens).first(5), {5}, direct);
+    EXPECT_EQ(restored, direct);
+    outcome.logits.insert(outcome.logits.end(), restored.begin(), restored.end());
+    return outcome;
+}
+
+// Of a text whose tokens are sampled into slots, which later rows embed: the logits, and the tokens.
+inline std::vector<float> slots_embedded(const std::shared_ptr<const core::Model>& model) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, model->config().shape.vocab, 5);
+    core::Context context(model, options());
+    std::vector<float> out;
+    EXPECT_TRUE(context.decode(std::span(tokens).first(9), 1));
+    for (std::int32_t slot = 0; slot < 6; ++slot) {
+        kernels::SamplingPlan plan;
+        plan.vocab = model->config().shape.vocab;
+        context.ops().sample(context.workspace(), std::span(&plan, 1), std::span(&slot, 1));
+        const kernels::TokenRef token = kernels::TokenRef::slot(slot);
+        EXPECT_TRUE(context.decode(std::span(&token, 1), 1));
+        out.insert(out.end(), context.logits(0).begin(), context.logits(0).end());
+        out.push_back(static_cast<float>(context.ops().sampled(context.workspace(), slot).token));
+    }
+    return out;
+}
+
+// Of a short text and a fork of it: every kind of hand-over, and a copied page.
+inline Outcome forked(const std::shared_ptr<const core::Model>& model) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, model->config().shape.vocab, 5);
+    core::Context context(model, options());
+    Outcome outcome;
+    feed(context, kernels::RowClass::decode, std::span(tokens).first(40), {8}, outcome.logits);
+    feed(context, kernels::RowClass::decode, std::span(tokens).first(9), {3}, outcome.logits, context.fork(0));
+    outcome.pages = pages_of(context, 0);
+    return outcome;
+}
+
+// Fails at one of the calls of a forward. A test adds the hand-overs of its list, which count(), too.
+template <typename Decorator>
+class Failing : public Decorator {
+public:
+    explicit Failing(kernels::Ops& inner) : Decorator(inner) {}
+    int calls = 0;  // until the one that fails; 0: none does
+
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        count();
+        this->inner().begin(workspace, batch);
+    }
+    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        this->inner().embed(op, workspace);
+    }
+    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
+                      std::int32_t layer) override {
+        count();
+        this->inner().attention_in(op, workspace, kv, layer);
+    }
+    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
+                std::int32_t layer) override {
+        count();
+        this->inner().attend(op, workspace, kv, layer);
+    }
+    void attention_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        this->inner().attention_out(op, workspace);
+    }
+    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        this->inner().mlp_in(op, workspace);
+    }
+    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        this->inner().mlp_out(op, workspace);
+    }
+    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        count();
+        this->inner().lm_head(op, workspace);
+    }
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        count();
+        return this->inner().logits(workspace, i);
+    }
+
+protected:
+    void count() {
+        if (calls > 0 && --calls == 0) throw Error("no answer");
+    }
+};
+
+// Wherever in a forward the backend `failing` fails, which the list of `context` calls so: it is named, the text
+// is what it was, and the next forward gives the rows of `whole`. Returns in how many places it failed.
+template <typename Decorator>
+int failures_that_leave_nothing(Failing<Decorator>& failing, core::Context& context,
+                                const std::shared_ptr<const core::Model>& whole) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
+    Rows expected;
+    core::Context plain(whole, options());
+    feed(plain, kernels::RowClass::decode, std::span(tokens).first(28), {28}, expected);
+    Rows rows;
+    feed(context, kernels::RowClass::decode, std::span(tokens).first(20), {20}, rows);
+    int failures = 0;
+    for (bool failed = true; failed;) {
+        failing.calls = failures + 1;
+        failed = false;
+        Rows more;
+        try {
+            feed(context, kernels::RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
+        } catch (const Error& problem) {
+            EXPECT_STREQ(problem.what(), "failing: no answer");
+            failed = true;
+            ++failures;
+        }
+        failing.calls = 0;
+        context.truncate(20);
+        more.clear();
+        feed(context, kernels::RowClass::decode, std::span(tokens).subspan(20, 8), {8}, more);
+        EXPECT_TRUE(std::equal(more.begin(), more.end(), expected.begin() + 20)) << failures;
+        context.truncate(20);
+    }
+    return failures;
+}
+
+}  // namespace foresay::test
