@@ -231,7 +231,9 @@ void BatchGenerator::State::draft() {
         if (sequence.drafts_alone()) {
             sequence.draft_alone();
             const std::int32_t drafted = sequence.drafted() + (sequence.open_slot() >= 0 ? 1 : 0);
-            make_free(pages + cache().missing_pages(sequence.id(), rows.rows + drafted));
+            pages = cache().missing_pages(sequence.id(), rows.rows + drafted);
+            while (pages > cache().free_pages() && kept.evict_page()) {
+            }
             return;
         }
         if (sequence.mode() == core::SpeculationMode::fixed) fixed_texts.push_back(&sequence);

@@ -139,14 +139,6 @@ void BatchGenerator::State::release_left() {
     }
 }
 
-// Where the target is shared, others may give pages up for it. False: there are fewer free pages.
-bool BatchGenerator::State::make_free(std::int32_t pages) {
-    while (pages > cache().free_pages()) {
-        if (!parts.free_pages || !parts.free_pages()) return false;
-    }
-    return true;
-}
-
 // Admits the sequence if there are pages for its prompt and for the growth of all.
 bool BatchGenerator::State::give_pages(Sequence& sequence) {
     if (sequence.lent() >= 0) {  // and the pages for it are its owner's business
@@ -273,7 +265,7 @@ void BatchGenerator::State::plan() {
             room = wanted() <= cache().free_pages();
         }
         while (!room && kept.evict_page()) room = wanted() <= cache().free_pages();
-        if (room || make_free(wanted())) break;
+        if (room) break;
         preempt();
     }
     log_plan();
@@ -405,7 +397,10 @@ bool BatchGenerator::State::may_run_ahead() {
         if (sequence->room() > 1) pages += cache().missing_pages(sequence->id(), 1);
     }
     const auto due = std::ranges::count_if(running, [](const auto& sequence) { return !sequence->paused; });
-    if (decoding != static_cast<std::size_t>(due) || !make_free(pages)) return false;
+    if (decoding != static_cast<std::size_t>(due)) return false;
+    while (parts.shares_target && pages > cache().free_pages() && kept.evict_page()) {
+    }
+    if (pages > cache().free_pages()) return false;
     // Asked last, for a round begins with it.
     return std::ranges::all_of(current.chosen, [](Sequence* sequence) {
         return sequence == nullptr || !sequence->drafts_alone() || (sequence->room() > 1 && sequence->rests_alone());
@@ -670,6 +665,8 @@ bool BatchGenerator::step() {
 }
 
 double BatchGenerator::next_deadline() const { return state_->next_deadline(); }
+
+PrefixCache& BatchGenerator::kept() { return state_->kept; }
 
 void BatchGenerator::forget() { state_->kept.forget(); }
 

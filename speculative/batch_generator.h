@@ -34,6 +34,7 @@
 
 namespace foresay::speculative {
 
+class PrefixCache;
 class TextDrafts;
 
 // Names a sequence. Never used twice; the first is 1.
@@ -101,8 +102,6 @@ struct BatchParts {
     std::shared_ptr<core::Context> target;
     // Others have sequences in the target's cache, which the batch leaves alone; see BatchRequest::sequence.
     bool shares_target = false;
-    // Where the target is shared: frees pages of its cache that others have and can do without. False: it cannot.
-    std::function<bool()> free_pages;
     // Most that run at once, as far as options().decode_rows and options().sequences + branches reach. 0: as many as
     // those allow.
     std::int32_t most_sequences = 0;
@@ -191,6 +190,8 @@ public:
     void forget();
     // Stores the beginnings that are kept, and has them written to disk where there is one: before the program ends.
     void store_pages();
+    // The beginnings that are kept. Where the target is shared, its other users keep theirs there, too.
+    PrefixCache& kept();
     // Gives it a draft model, where it has none: as BatchParts::draft and never_proposed.
     void add_draft(std::unique_ptr<core::Context> draft, std::vector<std::int32_t> never_proposed);
 

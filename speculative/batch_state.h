@@ -129,7 +129,6 @@ struct BatchGenerator::State {
     bool waits_for_another(const Sequence& sequence) const;
     bool give_pages(Sequence& sequence);
     void release_left();
-    bool make_free(std::int32_t pages);
     core::SequenceId open(const Sequence& sequence);
     void open_draft(Sequence& sequence);
     void count_model();

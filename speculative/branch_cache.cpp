@@ -8,80 +8,54 @@
 
 namespace foresay::speculative {
 
-BranchCache::BranchCache(core::Context& target)
-    : target_(&target), short_given_(core::short_given_tokens(target.ops())) {
-    reserve(static_cast<std::size_t>(target.capacity()));
-}
-
-void BranchCache::reserve(std::size_t tokens) {
-    current_.tokens.reserve(tokens);
-    current_.generated.reserve(tokens);
-    current_.classes.reserve(tokens);
+BranchCache::BranchCache(core::Context& target, PrefixCache& kept) : target_(&target), kept_(&kept) {
+    rule_.short_given = core::short_given_tokens(target.ops());
+    rule_.agree = rule_.short_given == 0;
+    const auto most = static_cast<std::size_t>(target.capacity());
+    tokens_.reserve(most);
+    generated_.reserve(most);
+    classes_.reserve(most);
 }
 
 void BranchCache::append(std::int32_t token, bool was_generated) {
-    current_.tokens.push_back(token);
-    current_.generated.push_back(was_generated ? 1 : 0);
+    tokens_.push_back(token);
+    generated_.push_back(was_generated ? 1 : 0);
 }
 
 void BranchCache::truncate(std::int32_t length) {
     if (length < size()) {
-        current_.tokens.resize(static_cast<std::size_t>(length));
-        current_.generated.resize(static_cast<std::size_t>(length));
+        tokens_.resize(static_cast<std::size_t>(length));
+        generated_.resize(static_cast<std::size_t>(length));
     }
-    if (held() > length) target_->truncate(length, current_.sequence);
+    if (held() > length) target_->truncate(length, sequence_);
 }
 
-void BranchCache::trim() {
-    const std::int32_t most = std::max(0, size() - 1);
-    if (held() > most) target_->truncate(most, current_.sequence);
-}
-
-std::int32_t BranchCache::common(const Branch& branch, std::span<const std::int32_t> tokens,
-                                 std::span<const std::uint8_t> generated) const {
-    const std::size_t most = std::min(branch.tokens.size(), tokens.size());
-    std::size_t same = 0;
-    while (same < most && branch.tokens[same] == tokens[same] && branch.generated[same] == generated[same]) ++same;
-    return static_cast<std::int32_t>(same);
+PrefixKey BranchCache::key() const {
+    const auto rows = static_cast<std::size_t>(held());
+    return {.tokens = tokens().first(rows), .salt = {}, .rows = std::span(classes_).first(rows)};
 }
 
 std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {
     check(tokens.size() == generated.size(), "each token was generated or given");
-    const std::int32_t shared = common(current_, tokens, generated);
-    const auto useful = [&](const Branch& branch) {
-        return std::min(common(branch, tokens, generated), right_classes(branch, generated));
-    };
-    Branch* best = &current_;
-    for (Branch& branch : parked_) {
-        if (useful(branch) > useful(*best)) best = &branch;
+    const std::size_t most = std::min(tokens_.size(), tokens.size());
+    std::size_t shared = 0;
+    while (shared < most && tokens_[shared] == tokens[shared] && generated_[shared] == generated[shared]) ++shared;
+    std::vector<kernels::RowClass> classes = classes_of(generated);
+    const PrefixKey wanted{.tokens = tokens, .salt = {}, .rows = classes};
+    const std::int32_t useful = common_prefix(key(), wanted, rule_);
+    if (useful < held() || kept_->find(wanted).length > useful) {
+        kept_->keep(sequence_, key());
+        sequence_ = kept_->open(wanted, static_cast<std::int32_t>(tokens.size()), {});
+        check(sequence_ >= 0, "the sequence that was kept is free, or another one is");
     }
-    if (best != &current_) {
-        std::swap(current_, *best);
-        std::rotate(parked_.begin() + (best - parked_.data()), parked_.begin() + (best - parked_.data()) + 1,
-                    parked_.end());
-    }
-    const std::int32_t keep = useful(current_);
-    if (keep < held()) {  // what the new sequence does not share would be lost: park a fork of it
-        if (target_->cache().free_sequences() == 0) drop_oldest();
-        if (const core::SequenceId copy = fork(); copy >= 0)
-            parked_.push_back({copy, current_.tokens, current_.generated, current_.classes});
-        target_->truncate(keep, current_.sequence);
-    }
-    reserve(static_cast<std::size_t>(target_->capacity()));
-    current_.tokens.assign(tokens.begin(), tokens.end());
-    current_.generated.assign(generated.begin(), generated.end());
-    return shared;
-}
-
-bool BranchCache::drop_oldest() {
-    if (parked_.empty()) return false;
-    target_->cache().drop(parked_.front().sequence);
-    parked_.erase(parked_.begin());
-    return true;
+    tokens_.assign(tokens.begin(), tokens.end());
+    generated_.assign(generated.begin(), generated.end());
+    classes_.assign(classes.begin(), classes.end());
+    return static_cast<std::int32_t>(shared);
 }
 
 void BranchCache::make_room(std::int32_t rows) {
-    while (target_->cache().reserve(current_.sequence, rows) == core::Reserve::pool_full && drop_oldest()) {
+    while (target_->cache().reserve(sequence_, rows) == core::Reserve::pool_full && kept_->evict_page()) {
     }
 }
 
@@ -93,50 +67,50 @@ BranchCache::Run BranchCache::run_at(std::span<const std::uint8_t> generated, st
     if (kind) return run;
     std::int32_t first = begin;
     while (first > 0 && !is_generated(first - 1)) --first;
-    run.row_class = core::class_of_given(run.end - first, short_given_);
+    run.row_class = core::class_of_given(run.end - first, rule_.short_given);
     return run;
 }
 
-std::int32_t BranchCache::right_classes(const Branch& branch, std::span<const std::uint8_t> generated) const {
-    const std::int32_t most = target_->length(branch.sequence);
-    if (short_given_ == 0) return most;  // on a host the classes agree
-    std::int32_t right = 0;
-    while (right < std::min(most, static_cast<std::int32_t>(generated.size()))) {
-        const Run run = run_at(generated, right);
-        for (; right < std::min(most, run.end); ++right) {
-            if (branch.classes[static_cast<std::size_t>(right)] != run.row_class) return right;
-        }
+std::vector<kernels::RowClass> BranchCache::classes_of(std::span<const std::uint8_t> generated) const {
+    std::vector<kernels::RowClass> classes;
+    classes.reserve(generated.size());
+    while (classes.size() < generated.size()) {
+        const Run run = run_at(generated, static_cast<std::int32_t>(classes.size()));
+        classes.resize(static_cast<std::size_t>(run.end), run.row_class);
     }
-    return right;
+    return classes;
 }
 
 void BranchCache::note_class(std::int32_t start, kernels::RowClass row_class) {
     const auto end = static_cast<std::size_t>(held());
-    if (current_.classes.size() < end) current_.classes.resize(end);
-    std::fill(current_.classes.begin() + start, current_.classes.begin() + held(), row_class);
+    if (classes_.size() < end) classes_.resize(end);
+    std::fill(classes_.begin() + start, classes_.begin() + held(), row_class);
 }
 
 void BranchCache::drop_wrong_classes() {
-    const std::int32_t right = right_classes(current_, current_.generated);
-    if (right < held()) target_->truncate(right, current_.sequence);
+    const std::vector<kernels::RowClass> wanted = classes_of(generated_);
+    const std::int32_t right = common_prefix(key(), {.tokens = tokens_, .salt = {}, .rows = wanted}, rule_);
+    if (right < held()) target_->truncate(right, sequence_);
 }
 
 bool BranchCache::evaluate(const std::atomic<bool>* cancel, std::int32_t chunk) {
-    trim();
+    // The last token is evaluated in any case, for its logits.
+    const std::int32_t most = std::max(0, size() - 1);
+    if (held() > most) target_->truncate(most, sequence_);
     drop_wrong_classes();
     make_room(size() - held());
     while (held() < size()) {
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
         const std::int32_t start = held();
-        auto [row_class, end] = run_at(current_.generated, start);
+        auto [row_class, end] = run_at(generated_, start);
         if (row_class == kernels::RowClass::decode)
-            end = std::min(
-                {end, start + std::max(target_->options().decode_rows, short_given_), start + target_->max_rows()});
+            end = std::min({end, start + std::max(target_->options().decode_rows, rule_.short_given),
+                            start + target_->max_rows()});
         if (chunk > 0) end = std::min(end, start + chunk);
         const auto rows = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
         const bool done = row_class == kernels::RowClass::decode
-                              ? target_->decode(rows, end == size() ? 1 : 0, current_.sequence)
-                              : target_->prefill(rows, current_.sequence, cancel);
+                              ? target_->decode(rows, end == size() ? 1 : 0, sequence_)
+                              : target_->prefill(rows, sequence_, cancel);
         note_class(start, row_class);  // also of those before the turn of `cancel`
         if (!done) return false;
     }
@@ -144,31 +118,31 @@ bool BranchCache::evaluate(const std::atomic<bool>* cancel, std::int32_t chunk) 
 }
 
 core::SequenceId BranchCache::lend() {
-    current_.classes.resize(static_cast<std::size_t>(held()));
-    current_.classes.resize(static_cast<std::size_t>(target_->capacity()), kernels::RowClass::decode);
-    return current_.sequence;
+    classes_.resize(static_cast<std::size_t>(held()));
+    classes_.resize(static_cast<std::size_t>(target_->capacity()), kernels::RowClass::decode);
+    return sequence_;
 }
 
 void BranchCache::visit_logits(std::int32_t from, const Visitor& visit, std::int32_t until) {
     check(from >= 1, "no logits come before the first token");
     const std::int32_t last = until == kToTheEnd ? size() : std::min(until, size());
     if (from >= last) return;
-    if (held() > from - 1) target_->truncate(from - 1, current_.sequence);
+    if (held() > from - 1) target_->truncate(from - 1, sequence_);
     drop_wrong_classes();
     make_room(last - held());
     std::vector<kernels::TokenRef> refs;
     std::vector<std::int32_t> rows;
     while (held() < last - 1) {
         const std::int32_t start = held();
-        auto [row_class, end] = run_at(current_.generated, start);
+        auto [row_class, end] = run_at(generated_, start);
         end = std::min({end, last - 1, start + target_->options().decode_rows});
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {
-            refs.push_back(kernels::TokenRef::id(current_.tokens[static_cast<std::size_t>(i)]));
+            refs.push_back(kernels::TokenRef::id(tokens_[static_cast<std::size_t>(i)]));
             if (i + 1 >= from) rows.push_back(i - start);
         }
-        if (!target_->evaluate(row_class, refs, rows, current_.sequence)) return;
+        if (!target_->evaluate(row_class, refs, rows, sequence_)) return;
         note_class(start, row_class);
         for (std::size_t i = 0; i < rows.size(); ++i) {
             visit(start + rows[i] + 1, target_->logits(static_cast<std::int32_t>(i)));
@@ -179,27 +153,30 @@ void BranchCache::visit_logits(std::int32_t from, const Visitor& visit, std::int
 std::int32_t BranchCache::room_for_branches(std::int32_t wanted, std::int32_t room) {
     constexpr std::int32_t kPage = kernels::kPagePositions;
     core::KvCache& cache = target_->cache();
+    wanted = std::min(wanted, target_->options().decode_rows);
     // Forks share full pages. From the first partly filled page on, each branch needs pages of its own.
     const std::int64_t whole = held() / kPage;
     const std::int64_t each = (static_cast<std::int64_t>(size()) + room + kPage - 1) / kPage - whole;
-    const auto possible = [&] {
-        return std::min({static_cast<std::int64_t>(wanted), static_cast<std::int64_t>(cache.free_sequences()),
-                         static_cast<std::int64_t>(target_->options().decode_rows), cache.free_pages() / each});
-    };
-    while (possible() < wanted && drop_oldest()) {
+    while (cache.free_sequences() < wanted && kept_->evict_text()) {
     }
-    return static_cast<std::int32_t>(std::max<std::int64_t>(0, possible()));
+    while (cache.free_pages() / each < wanted && kept_->evict_page()) {
+    }
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>({wanted, cache.free_sequences(), cache.free_pages() / each}));
 }
 
-core::SequenceId BranchCache::fork() { return target_->fork(current_.sequence); }
+core::SequenceId BranchCache::fork() {
+    if (target_->cache().free_sequences() == 0) kept_->evict_text();
+    return target_->fork(sequence_);
+}
 
-void BranchCache::park(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens) {
-    Branch branch{sequence, current_.tokens, current_.generated, current_.classes};
-    branch.classes.resize(current_.tokens.size(), kernels::RowClass::decode);
-    branch.tokens.insert(branch.tokens.end(), generated_tokens.begin(), generated_tokens.end());
-    branch.generated.resize(branch.tokens.size(), 1);
-    branch.classes.resize(branch.tokens.size(), kernels::RowClass::decode);
-    parked_.push_back(std::move(branch));
+void BranchCache::keep(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens) {
+    std::vector<std::int32_t> tokens = tokens_;
+    tokens.insert(tokens.end(), generated_tokens.begin(), generated_tokens.end());
+    std::vector<kernels::RowClass> classes = classes_;
+    classes.resize(tokens_.size());
+    classes.resize(tokens.size(), kernels::RowClass::decode);
+    kept_->keep(sequence, {.tokens = tokens, .salt = {}, .rows = classes});
 }
 
 }  // namespace foresay::speculative

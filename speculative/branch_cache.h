@@ -1,6 +1,5 @@
-// speculative/branch_cache.h: the tokens of a sequence, and what the target's KV cache holds of them. Branches of the
-// conversation that the user has left stay parked in the cache while it has room, so that going back to one evaluates
-// nothing twice.
+// speculative/branch_cache.h: the tokens of a conversation, and what the target's KV cache holds of them. Branches that
+// the user has left are texts of a PrefixCache, so that going back to one evaluates nothing twice while there is room.
 //
 // Law 1:    each token is marked as generated or given. Generated ones are decode rows; given ones are decode or
 // prefill
@@ -21,38 +20,37 @@
 
 #include "core/models/context.h"
 #include "speculative/generator.h"
+#include "speculative/prefix_cache.h"
 
 namespace foresay::speculative {
 
 class BranchCache {
 public:
-    explicit BranchCache(core::Context& target);
+    // `kept`, texts of the same cache, must outlive it.
+    BranchCache(core::Context& target, PrefixCache& kept);
 
     // ---- the sequence
-    std::span<const std::int32_t> tokens() const { return current_.tokens; }
+    std::span<const std::int32_t> tokens() const { return tokens_; }
     // Per token: 1 when it was generated, 0 when it was given.
-    std::span<const std::uint8_t> generated() const { return current_.generated; }
-    std::int32_t size() const { return static_cast<std::int32_t>(current_.tokens.size()); }
+    std::span<const std::uint8_t> generated() const { return generated_; }
+    std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
     void append(std::int32_t token, bool was_generated);
-    void reserve(std::size_t tokens);
     // Drops the tokens from index `length` on.
     void truncate(std::int32_t length);
-    // The sequence becomes `tokens`. The old one stays in the cache as a parked branch, and the branch that shares the
-    // longest prefix with the new one is reused. Returns the length of the common prefix of old and new sequence.
+    // The sequence becomes `tokens`. The old one is kept, and the text that shares the longest prefix with the new one
+    // is reused. Returns the length of the common prefix of old and new sequence.
     std::int32_t switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated);
 
     // ---- the cache
-    core::SequenceId id() const { return current_.sequence; }
-    std::int32_t held() const { return target_->length(current_.sequence); }  // tokens in the cache
+    core::SequenceId id() const { return sequence_; }
+    std::int32_t held() const { return target_->length(sequence_); }  // tokens in the cache
     // Brings the cache up to the whole sequence; afterwards logits(0) of the target belongs to the last token. False
     // when cancelled. `chunk`: so many rows at most between two looks at `cancel`; 0: as many as are fast.
     bool evaluate(const std::atomic<bool>* cancel, std::int32_t chunk = 0);
-    // Reserves pages for `rows` more positions; drops the oldest parked branches if needed.
+    // Reserves pages for `rows` more positions; texts that are kept give theirs up if needed.
     void make_room(std::int32_t rows);
     // The sequence of the cache, for somebody who appends decode rows to it.
     core::SequenceId lend();
-    // Drops the cache's entries from the sequence's last token on: the next decode() evaluates that token.
-    void trim();
     // For each index from `from` (at least 1) to the end of the sequence, or before `end`: the logits that its token
     // was sampled from.
     using Visitor = std::function<void(std::int32_t index, std::span<const float> logits)>;
@@ -64,43 +62,37 @@ public:
     SavedPages load(const std::filesystem::path& path, std::string_view fingerprint);
 
     // ---- branches
-    // Drops the oldest parked branch. False: there is none.
-    bool drop_oldest();
-    // How many branches, of up to `room` generated tokens each, can continue the sequence at once. Drops parked
-    // branches to make room for them.
+    // How many branches, of up to `room` generated tokens each, can continue the sequence at once. Texts that are kept
+    // make room for them.
     std::int32_t room_for_branches(std::int32_t wanted, std::int32_t room);
     // A copy of the sequence that shares its pages; -1 when the cache has no free sequence.
     core::SequenceId fork();
     // The class of the sequence's last row, which the cache must hold.
-    kernels::RowClass last_class() const { return current_.classes[current_.tokens.size() - 1]; }
-    // Parks `sequence`, a fork() of this one that has been continued by `generated_tokens`.
-    void park(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens);
+    kernels::RowClass last_class() const { return classes_[tokens_.size() - 1]; }
+    // Keeps `sequence`, a fork() of this one that has been continued by `generated_tokens`.
+    void keep(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens);
 
 private:
-    struct Branch {
-        core::SequenceId sequence = 0;
-        std::vector<std::int32_t> tokens;
-        std::vector<std::uint8_t> generated;
-        std::vector<kernels::RowClass> classes;  // of the rows in the cache; those after them mean nothing
-    };
     // Tokens of one class from `begin` on: those of a segment of given text, or generated ones.
     struct Run {
         kernels::RowClass row_class = kernels::RowClass::decode;
         std::int32_t end = 0;
     };
     Run run_at(std::span<const std::uint8_t> generated, std::int32_t begin) const;
-    // How many first rows of the branch in the cache have the class that these tokens want.
-    std::int32_t right_classes(const Branch& branch, std::span<const std::uint8_t> generated) const;
+    // The class that each of these tokens wants.
+    std::vector<kernels::RowClass> classes_of(std::span<const std::uint8_t> generated) const;
+    PrefixKey key() const;  // of what the cache holds
     // The rows from `start` to held() are of this class.
     void note_class(std::int32_t start, kernels::RowClass row_class);
     void drop_wrong_classes();
-    std::int32_t common(const Branch& branch, std::span<const std::int32_t> tokens,
-                        std::span<const std::uint8_t> generated) const;
 
     core::Context* target_;
-    std::int32_t short_given_ = 0;
-    Branch current_;
-    std::vector<Branch> parked_;  // the oldest first
+    PrefixCache* kept_;
+    RowClasses rule_;
+    core::SequenceId sequence_ = 0;
+    std::vector<std::int32_t> tokens_;
+    std::vector<std::uint8_t> generated_;
+    std::vector<kernels::RowClass> classes_;  // of the rows in the cache; those after them mean nothing
 };
 
 }  // namespace foresay::speculative

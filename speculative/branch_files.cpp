@@ -41,17 +41,16 @@ SavedPages BranchCache::save(const std::filesystem::path& path, std::string_view
     core::PageFileHeader header{.page_bytes = page_bytes(*target_),
                                 .fingerprint = core::page_hash(fingerprint),
                                 .parent = {},
-                                .tokens = {current_.tokens.begin(), current_.tokens.begin() + held()},
+                                .tokens = {tokens_.begin(), tokens_.begin() + held()},
                                 .decode_rows = {}};
     header.decode_rows.resize((rows + kRows - 1) / kRows);
     for (std::size_t i = 0; i < rows; ++i) {
-        if (current_.classes[i] == kernels::RowClass::decode)
-            header.decode_rows[i / kRows] |= std::uint64_t{1} << i % kRows;
+        if (classes_[i] == kernels::RowClass::decode) header.decode_rows[i / kRows] |= std::uint64_t{1} << i % kRows;
     }
     const std::unique_ptr<kernels::HostMemory> memory =
         target_->ops().allocate_host(static_cast<std::size_t>(header.page_bytes));
     const std::int64_t bytes = core::write_page_file(path, header, [&](std::size_t page) {
-        const std::int32_t from = target_->cache().view(current_.sequence).pages[page];
+        const std::int32_t from = target_->cache().view(sequence_).pages[page];
         target_->ops().read_page(target_->cache().pages(), from, memory->bytes);
         return std::span<const std::byte>(memory->bytes);
     });
@@ -67,26 +66,26 @@ SavedPages BranchCache::load(const std::filesystem::path& path, std::string_view
         if (header.fingerprint != core::page_hash(fingerprint) || header.page_bytes != page_bytes(*target_))
             throw Error("it belongs to another model, device, format or context");
         loaded.bytes = file.size();
-        const auto same = std::ranges::mismatch(header.tokens, current_.tokens).in1;
+        const auto same = std::ranges::mismatch(header.tokens, tokens_).in1;
         const auto common = static_cast<std::int32_t>(same - header.tokens.begin());
         const std::int32_t before = held();
         if (common <= before) return loaded;
         const std::unique_ptr<kernels::HostMemory> memory =
             target_->ops().allocate_host(static_cast<std::size_t>(header.page_bytes));
-        current_.classes.resize(std::max<std::size_t>(current_.classes.size(), static_cast<std::size_t>(common)));
+        classes_.resize(std::max<std::size_t>(classes_.size(), static_cast<std::size_t>(common)));
         for (std::int32_t begin = before / kRows * kRows; begin < common; begin += kRows) {
             const auto page = static_cast<std::size_t>(begin / kRows);
             reader.read_page(page, memory->bytes);
-            if (held() > begin) target_->truncate(begin, current_.sequence);
+            if (held() > begin) target_->truncate(begin, sequence_);
             const std::int32_t rows = std::min(kRows, common - begin);
             make_room(rows);
-            if (target_->cache().reserve(current_.sequence, rows) != core::Reserve::ok) break;
-            const std::int32_t to = target_->cache().view(current_.sequence).pages[page];
+            if (target_->cache().reserve(sequence_, rows) != core::Reserve::ok) break;
+            const std::int32_t to = target_->cache().view(sequence_).pages[page];
             target_->ops().write_page(target_->cache().pages(), to, memory->bytes);
-            target_->cache().commit(current_.sequence, rows);
+            target_->cache().commit(sequence_, rows);
             for (std::int32_t i = 0; i < rows; ++i) {
                 const bool decodes = (header.decode_rows[page] >> i & 1) != 0;
-                current_.classes[static_cast<std::size_t>(begin + i)] =
+                classes_[static_cast<std::size_t>(begin + i)] =
                     decodes ? kernels::RowClass::decode : kernels::RowClass::prefill;
             }
             loaded.tokens = held() - before;

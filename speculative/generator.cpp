@@ -101,9 +101,9 @@ struct Generator::State {
     std::function<std::unique_ptr<core::Context>(std::int32_t sequences)> make_draft;  // none: it was made
     std::vector<std::int32_t> never_proposed;
     Now now;
+    BatchGenerator batch;
     BranchCache sequence;
     TextDrafts drafts;
-    BatchGenerator batch;
 
     explicit State(GeneratorParts parts)
         : target(std::move(parts.target)),
@@ -111,13 +111,9 @@ struct Generator::State {
           make_draft(std::move(parts.make_draft)),
           never_proposed(std::move(parts.never_proposed)),
           now(parts.now),
-          sequence(*target),
-          drafts(std::move(parts.drafters), *target, parts.speculation, parts.now),
-          batch([&] {
-              BatchParts own = batch_parts(parts, target);
-              own.free_pages = [this] { return sequence.drop_oldest(); };
-              return own;
-          }()) {}
+          batch(batch_parts(parts, target)),
+          sequence(*target, batch.kept()),
+          drafts(std::move(parts.drafters), *target, parts.speculation, parts.now) {}
 
     // Appends the input of a request. Returns how many tokens may follow.
     std::int32_t append(const GenerateRequest& request) {
@@ -188,11 +184,9 @@ std::vector<GenerateResult> Generator::State::write(const GenerateRequest& reque
         stop();
         batch.step();
         hand_back();
-        batch.forget();
         throw;
     }
     hand_back();
-    batch.forget();
     if (thrown) std::rethrow_exception(thrown);
     const auto first = std::ranges::find_if(answers, failed);
     if (first != answers.end()) throw Error(first->error);
@@ -217,7 +211,6 @@ std::vector<GenerateResult> Generator::State::write_side_by_side(const GenerateR
     // The prompt's last row is evaluated again, for its logits: in its own class.
     const bool decodes = sequence.last_class() == kernels::RowClass::decode;
     const auto begin = [&](std::size_t index) {
-        if (target->cache().free_sequences() == 0) sequence.drop_oldest();
         const core::SequenceId copy = sequence.fork();
         check(copy >= 0, "room was made for every branch");
         target->truncate(sequence.size() - 1, copy);
@@ -229,7 +222,7 @@ std::vector<GenerateResult> Generator::State::write_side_by_side(const GenerateR
         return one;
     };
     const auto end = [&](const AnswerSink& answer) {
-        if (answer.error.empty()) return sequence.park(answer.sequence, answer.result.tokens);
+        if (answer.error.empty()) return sequence.keep(answer.sequence, answer.result.tokens);
         target->cache().drop(answer.sequence);
     };
     return write(request, branches.size(), most, begin, end, callback);

@@ -11,24 +11,29 @@ namespace foresay::speculative {
 
 namespace {
 
-// Where the prefill rows of a text end; those of a short prompt are none.
+// Where the prefill rows of a text end that is one segment of given text and generated tokens; those of a short prompt
+// are none.
 std::size_t prefill_rows(const PrefixKey& key, const RowClasses& classes) {
     const bool decodes = core::class_of_given(key.generated_from, classes.short_given) == kernels::RowClass::decode;
     return decodes ? 0 : static_cast<std::size_t>(key.generated_from);
 }
 
+bool is_decode(const PrefixKey& key, const RowClasses& classes, std::size_t row) {
+    return key.rows.empty() ? row >= prefill_rows(key, classes) : key.rows[row] == kernels::RowClass::decode;
+}
+
 }  // namespace
 
 PageNames::PageNames(const PrefixKey& key, const RowClasses& classes)
-    : key_(key), prefill_rows_(prefill_rows(key, classes)), parent_(core::page_hash(key.salt)), agree_(classes.agree) {}
+    : key_(key), classes_(classes), parent_(core::page_hash(key.salt)) {}
 
 std::optional<core::PageId> PageNames::next() {
     constexpr std::size_t kRows = kernels::kPagePositions;
     if (key_.tokens.size() - begin_ < kRows) return std::nullopt;
     core::PageId id{.parent = parent_};
     std::ranges::copy(key_.tokens.subspan(begin_, kRows), id.tokens.begin());
-    for (std::size_t i = 0; !agree_ && i < kRows; ++i) {
-        if (begin_ + i >= prefill_rows_) id.decode_rows |= std::uint64_t{1} << i;
+    for (std::size_t i = 0; !classes_.agree && i < kRows; ++i) {
+        if (is_decode(key_, classes_, begin_ + i)) id.decode_rows |= std::uint64_t{1} << i;
     }
     begin_ += kRows;
     parent_ = id.hash();
@@ -38,10 +43,15 @@ std::optional<core::PageId> PageNames::next() {
 std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, const RowClasses& classes) {
     if (a.salt != b.salt) return 0;
     std::size_t most = std::min(a.tokens.size(), b.tokens.size());
+    const bool by_row = !a.rows.empty() || !b.rows.empty();
     const std::size_t here = prefill_rows(a, classes), there = prefill_rows(b, classes);
-    if (!classes.agree && here != there) most = std::min({most, here, there});
-    const auto same = std::ranges::mismatch(a.tokens.first(most), b.tokens.first(most)).in1;
-    return static_cast<std::int32_t>(same - a.tokens.begin());
+    if (!classes.agree && !by_row && here != there) most = std::min({most, here, there});
+    const auto end = std::ranges::mismatch(a.tokens.first(most), b.tokens.first(most)).in1;
+    std::size_t same = static_cast<std::size_t>(end - a.tokens.begin());
+    for (std::size_t row = 0; !classes.agree && by_row && row < same; ++row) {
+        if (is_decode(a, classes, row) != is_decode(b, classes, row)) same = row;
+    }
+    return static_cast<std::int32_t>(same);
 }
 
 std::int32_t PrefixCache::held(const Text& text, PagesOf of) const {
@@ -142,7 +152,8 @@ void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::Se
               .tokens = {},
               .generated_from = key.generated_from,
               .salt = std::string(key.salt),
-              .outlasts = key.outlasts};
+              .outlasts = key.outlasts,
+              .rows = {}};
     std::int32_t longest = 0;
     for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
         if (!has(text, of)) continue;
@@ -152,6 +163,7 @@ void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::Se
     }
     if (longest == 0) return;
     text.tokens.assign(key.tokens.begin(), key.tokens.begin() + longest);
+    text.rows.assign(key.rows.begin(), key.rows.begin() + (key.rows.empty() ? 0 : longest));
     for (Text& other : texts_) {
         for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
             const std::int32_t length = held(other, of);

@@ -33,6 +33,8 @@ struct PrefixKey {
     std::int32_t generated_from = 0;  // tokens before it are one segment of given text
     std::string_view salt;            // texts of different salts share nothing
     bool outlasts = true;             // its pages may go to the store of pages when they leave the cache
+    // The class of each token's row; empty: as generated_from says.
+    std::span<const kernels::RowClass> rows = {};
 };
 
 // How a backend's classes of rows differ.
@@ -54,10 +56,9 @@ public:
 
 private:
     PrefixKey key_;
-    std::size_t prefill_rows_ = 0;  // those before it
+    RowClasses classes_;
     core::PageHash parent_;
     std::size_t begin_ = 0;
-    bool agree_;
 };
 
 // Whose keys and values: those of the model that decides, or those of the draft model.
@@ -121,7 +122,8 @@ private:
         std::int32_t generated_from = 0;
         std::string salt;
         bool outlasts = true;
-        PrefixKey key() const { return {tokens, generated_from, salt, outlasts}; }
+        std::vector<kernels::RowClass> rows;  // as of its key
+        PrefixKey key() const { return {tokens, generated_from, salt, outlasts, rows}; }
     };
     const PagePool& pool(PagesOf of) const { return pools_[static_cast<std::size_t>(of)]; }
     bool has(const Text& text, PagesOf of) const { return text.sequences[static_cast<std::size_t>(of)] >= 0; }

@@ -62,6 +62,12 @@ protected:
         return core::Context(
             model(), {.length = kLength, .prefill_rows = prefill_rows, .decode_rows = 33, .branches = branches});
     }
+    speculative::PrefixCache kept_in(core::Context& target) {
+        return speculative::PrefixCache({.cache = &target.cache(),
+                                         .classes = {.agree = false, .short_given = limit()},
+                                         .ops = &target.ops(),
+                                         .keeps_left = true});
+    }
     // Logits after the whole text, bit for bit.
     static std::vector<float> logits(core::Context& of) {
         const std::span<const float> row = of.logits(0);
@@ -69,7 +75,8 @@ protected:
     }
     std::vector<float> fresh(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {
         core::Context target = context(256);
-        BranchCache cache(target);
+        speculative::PrefixCache kept = kept_in(target);
+        BranchCache cache(target, kept);
         for (std::size_t i = 0; i < tokens.size(); ++i) cache.append(tokens[i], generated[i] != 0);
         EXPECT_TRUE(cache.evaluate(nullptr));
         return logits(target);
@@ -100,7 +107,8 @@ TEST_F(GivenText, TheLengthOfASegmentDecidesTheClassOfItsRows) {
     }
     // Segments between generated tokens are counted by themselves.
     core::Context target = context();
-    BranchCache cache(target);
+    speculative::PrefixCache kept = kept_in(target);
+    BranchCache cache(target, kept);
     std::vector<RowClass> expected;
     ops_.classes.clear();
     for (const auto& [count, generated] : {std::pair(150, false), {9, true}, {64, false}, {3, true}, {65, false}}) {
@@ -141,7 +149,8 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
     std::mt19937 random(7);
     const auto below = [&](std::int32_t count) { return static_cast<std::int32_t>(random() % count); };
     core::Context target = context(48, 3);
-    BranchCache cache(target);
+    speculative::PrefixCache kept = kept_in(target);
+    BranchCache cache(target, kept);
     std::vector<std::pair<Tokens, std::vector<std::uint8_t>>> earlier;
     std::int32_t longer = 0, shorter = 0;  // segments that changed their class
     for (std::int32_t round = 0; round < 120; ++round) {
@@ -184,7 +193,7 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
             const std::int32_t token = 5;
             const kernels::TokenRef row = kernels::TokenRef::id(token);
             ASSERT_TRUE(target.evaluate(RowClass::decode, std::span(&row, 1), {}, fork));
-            cache.park(fork, std::span(&token, 1));
+            cache.keep(fork, std::span(&token, 1));
             earlier.push_back(earlier.back());
             earlier.back().first.push_back(token);
             earlier.back().second.push_back(1);
