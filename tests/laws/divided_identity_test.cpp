@@ -36,21 +36,14 @@ DividedOps& hosts(const Shares& shares) {
     return *ops;
 }
 
-std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, kernels::Ops& ops) {
-    if (const auto* const divided = dynamic_cast<DividedOps*>(&ops)) {
-        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers),
-                                                       -static_cast<std::int32_t>(divided->size())));
-    }
-    return core::Model::load(std::move(source), ops);
-}
 std::shared_ptr<const core::Model> random(const core::ModelConfig& config, kernels::QuantType type, kernels::Ops& ops) {
-    return load(core::ModelSource::random(config, type, type), ops);
+    return load_whole_or_divided(core::ModelSource::random(config, type, type), ops);
 }
 std::shared_ptr<const core::Model> family(const std::string& name, kernels::Ops& ops) {
     return random(config_of(family_json(name)), kernels::QuantType::q8_0, ops);
 }
 std::shared_ptr<const core::Model> target(kernels::Ops& ops) {
-    return load(core::ModelSource::open(bundled_path("target")), ops);
+    return load_whole_or_divided(core::ModelSource::open(bundled_path("target")), ops);
 }
 
 class Families : public testing::TestWithParam<std::string> {};

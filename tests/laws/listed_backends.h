@@ -75,6 +75,16 @@ inline Outcome evaluate(const std::shared_ptr<const core::Model>& model, kernels
     return outcome;
 }
 
+// On one backend, or with each layer divided over the ranks of a DividedOps.
+inline std::shared_ptr<const core::Model> load_whole_or_divided(std::shared_ptr<core::ModelSource> source,
+                                                                kernels::Ops& ops) {
+    if (const auto* const divided = dynamic_cast<kernels::DividedOps*>(&ops)) {
+        source->place_layers(std::vector<std::int32_t>(static_cast<std::size_t>(source->config().shape.layers),
+                                                       -static_cast<std::int32_t>(divided->size())));
+    }
+    return core::Model::load(std::move(source), ops);
+}
+
 // Of a text that is truncated and forked, and whose pages come back into another context, as a server's memory brings
 // them.
 inline Outcome forked_and_restored(const std::shared_ptr<const core::Model>& model) {
