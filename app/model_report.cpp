@@ -1,7 +1,6 @@
 #include "app/model_report.h"
 
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -68,13 +67,9 @@ double predicted_seconds(const ModelReport& report) {
 // Bytes per second; 0 where weights are not what takes the time, or there is no memory to measure with.
 double bandwidth_of(kernels::Ops& ops) {
     constexpr std::int64_t kEnough = std::int64_t{1} << 30;
-    static std::map<std::string, double> measured;
-    const kernels::BackendInfo info = ops.describe();
-    if (info.name == "reference") return 0.0;
+    if (ops.describe().name == "reference") return 0.0;
     if (ops.free_memory() < 0 && speculative::available_memory() < kEnough) return 0.0;
-    const auto [found, first] = measured.try_emplace(info.name + " " + info.detail);
-    if (first) found->second = engine::read_bandwidth(ops);
-    return found->second;
+    return engine::read_bandwidth(ops);
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace foresay::engine {
@@ -28,9 +32,7 @@ std::uint64_t read_all(const Lane* data, std::size_t lanes) {
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-}  // namespace
-
-double read_bandwidth(kernels::Ops& ops) {
+double measure(kernels::Ops& ops) {
     if (const double device = ops.read_bandwidth(); device > 0.0) return device;
     const int threads = std::max(ops.describe().threads, 1);
     const std::size_t lanes = kBufferBytes / sizeof(Lane);
@@ -57,6 +59,18 @@ double read_bandwidth(kernels::Ops& ops) {
     volatile std::uint64_t sink = 0;
     for (const std::uint64_t sum : sums) sink = sink + sum;
     return best;
+}
+
+}  // namespace
+
+double read_bandwidth(kernels::Ops& ops) {
+    static std::mutex mutex;
+    static std::map<std::tuple<std::string, std::string, int, bool>, double> measured;
+    const kernels::BackendInfo info = ops.describe();
+    const std::lock_guard lock(mutex);  // also so that two measurements do not share the memory that they measure
+    double& bandwidth = measured[{info.name, info.detail, info.threads, ops.free_memory() >= 0}];
+    if (bandwidth <= 0.0) bandwidth = measure(ops);
+    return bandwidth;
 }
 
 }  // namespace foresay::engine

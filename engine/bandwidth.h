@@ -6,7 +6,8 @@
 namespace foresay::engine {
 
 // Read bandwidth in bytes per second: of the backend's device, or of as many CPU threads as the backend uses, from a
-// buffer far larger than any cache. Takes about a quarter of a second.
+// buffer far larger than any cache; 0 where there is no memory for that. Any thread.
+// Takes about a quarter of a second, once in a process for backends that describe themselves alike.
 double read_bandwidth(kernels::Ops& ops);
 
 }  // namespace foresay::engine

@@ -188,7 +188,7 @@ public:
     // By device; empty: there is one device.
     const std::vector<PlacedLayers>& placement() const;
     // Bytes per second at which the target's weights can be read at best: the bandwidth of the device, or of several,
-    // one after the other, each for its own layers. Takes about a quarter of a second for each.
+    // one after the other, each for its own layers. Takes about a quarter of a second for each, the first time.
     double read_bandwidth() const;
     // "cpu (avx512)": what the bits of a text depend on besides its model, and so which layers are on which backend.
     std::string instruction_set() const;

@@ -87,7 +87,7 @@ struct GenerateRequest {
     bool ignore_eos = false;            // end tokens are tokens like any other, except under a grammar
     // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
     std::span<const std::int32_t> prediction;
-    const std::atomic<bool>* cancel = nullptr;  // polled between forwards
+    const std::atomic<bool>* cancel = nullptr;  // polled between forwards, and between a prompt's stages
     // Called after the callback, with every token; true: the text ends with it. For generate() only.
     std::function<bool(const TokenEvent&)> stop_when;
 };

@@ -29,6 +29,7 @@ struct KeySpec {
     std::vector<std::pair<std::string, std::string>> aliases = {};
     std::vector<std::string> words = {};  // of ValueType::path: texts that are no path
     bool paths = false;                   // of a text_list: its entries are paths
+    bool yields = false;                  // a name that is also the end of another key means that one: /set device
 };
 
 // The table of further variables for a chat template, [chat.template_args]: any names, with values of any type.

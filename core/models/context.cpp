@@ -52,7 +52,8 @@ bool Context::reserve(std::span<const Segment> segments) {
     return true;
 }
 
-bool Context::evaluate(kernels::RowClass row_class, std::span<const Segment> segments) {
+bool Context::evaluate(kernels::RowClass row_class, std::span<const Segment> segments,
+                       const std::atomic<bool>* cancel) {
     std::size_t rows = 0;
     for (const Segment& segment : segments) rows += segment.tokens.size();
     if (rows == 0) return true;
@@ -82,7 +83,10 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const Segment> seg
                                .sequences = views_,
                                .logit_rows = batch_logit_rows_,
                                .token_source = token_source_};
-    forward(*model_, *workspace_, cache_.pages(), batch);
+    if (!forward(*model_, *workspace_, cache_.pages(), batch, cancel)) {
+        for (const Segment& segment : segments) cache_.release_spare(segment.sequence);
+        return false;
+    }
     std::size_t index = 0;
     for (const Segment& segment : segments) {
         if (segment.tokens.empty()) continue;
@@ -94,9 +98,9 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const Segment> seg
 }
 
 bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
-                       std::span<const std::int32_t> logit_rows, SequenceId sequence) {
+                       std::span<const std::int32_t> logit_rows, SequenceId sequence, const std::atomic<bool>* cancel) {
     const Segment segment{.sequence = sequence, .tokens = tokens, .logit_rows = logit_rows};
-    return evaluate(row_class, std::span(&segment, 1));
+    return evaluate(row_class, std::span(&segment, 1), cancel);
 }
 
 bool Context::prefill(std::span<const std::int32_t> tokens, SequenceId sequence, const std::atomic<bool>* cancel) {
@@ -108,7 +112,7 @@ bool Context::prefill(std::span<const std::int32_t> tokens, SequenceId sequence,
         for (const std::int32_t token : tokens.first(count)) refs_.push_back(kernels::TokenRef::id(token));
         logit_rows_.clear();
         if (count == tokens.size()) logit_rows_.push_back(static_cast<std::int32_t>(count) - 1);
-        if (!evaluate(kernels::RowClass::prefill, refs_, logit_rows_, sequence)) return false;
+        if (!evaluate(kernels::RowClass::prefill, refs_, logit_rows_, sequence, cancel)) return false;
         tokens = tokens.subspan(count);
     }
     return true;

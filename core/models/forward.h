@@ -5,6 +5,8 @@
 // Errors:   none.
 #pragma once
 
+#include <atomic>
+
 #include "core/models/model.h"
 #include "kernels/ops.h"
 
@@ -16,6 +18,9 @@ void run_stage(kernels::Ops& ops, const Model::Stage& stage, kernels::Workspace&
 // Runs `batch` through `model`: writes K and V of its rows to `kv` and the logits of its logit rows to `workspace`.
 // Without logit rows the LM head is not read. `batch` and what it points to must stay valid until the logits have been
 // fetched.
-void forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch);
+// `cancel` is looked at between two stages: the rows of one are what a slow backend of a list takes a second for.
+// False: it had become true, and nothing of the forward counts.
+bool forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch,
+             const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace foresay::core

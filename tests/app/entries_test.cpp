@@ -208,11 +208,12 @@ TEST(Messages, HaveOneVoice) {
 
 TEST(Set, TakesTheEndOfAKey) {
     const Outcome outcome = chat(
-        "/set seed 3\n/set temperature 0.25\n/set top_k.k=7\n/set model x\n/set on_error skip\n/set sed 3\n/show seed\n"
+        "/set seed 3\n/set device cpu\n/set temperature 0.25\n/set top_k.k=7\n/set model x\n/set on_error skip\n/set "
+        "sed 3\n/show seed\n"
         "/set plugin.wordlist.options.forbid [\"a=b\"]\n/set seed\n");
     EXPECT_THAT(outcome.error,
-                AllOf(HasSubstr("sampling.seed = 3\n"), HasSubstr("sampling.temperature.value = 0.25\n"),
-                      HasSubstr("sampling.top_k.k = 7\n"),
+                AllOf(HasSubstr("sampling.seed = 3\n"), HasSubstr("runtime.device = \"cpu\"\n"),
+                      HasSubstr("sampling.temperature.value = 0.25\n"), HasSubstr("sampling.top_k.k = 7\n"),
                       HasSubstr("'model' could be target.model, draft.model; write one of them"),
                       HasSubstr("'on_error' could be "), HasSubstr("unknown key 'sed'"),
                       HasSubstr("plugin.wordlist.options.forbid = [\"a=b\"]\n"), HasSubstr("write /set KEY VALUE")));

@@ -233,6 +233,20 @@ anything = "goes"
     }
 }
 
+// A key may leave the end of its name to another key, never to none, and to one alone.
+TEST_F(ConfigTest, AKeyThatYieldsLeavesItsEndToOneOther) {
+    const auto last = [](const KeySpec& spec) { return spec.key.substr(spec.key.rfind('.')); };
+    std::vector<std::string> yielding;
+    for (const KeySpec& spec : core_schema()) {
+        if (!spec.yields) continue;
+        yielding.push_back(spec.key);
+        const auto others = std::ranges::count_if(
+            core_schema(), [&](const KeySpec& other) { return !other.yields && last(other) == last(spec); });
+        EXPECT_EQ(others, 1) << spec.key;
+    }
+    EXPECT_THAT(yielding, ElementsAre("draft.device"));
+}
+
 TEST_F(ConfigTest, DraftsMayBeFoundOrLeftOut) {
     for (const std::string word : {"auto", "none", ""}) {
         const Config config = load(target_ + "[draft]\nmodel = \"" + word + "\"\n");

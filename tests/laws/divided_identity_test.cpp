@@ -305,6 +305,14 @@ TEST(Divided, ARankThatFailsIsNamedAndLeavesNothing) {
     }
 }
 
+TEST(Divided, AnInterruptDoesNotWaitForTheChunk) {
+    const auto whole = random(small_config(), kernels::QuantType::q8_0, host());
+    FailingRank rank(host());
+    DividedOps ops({lent(host()), lent(rank)});
+    core::Context context(random(small_config(), kernels::QuantType::q8_0, ops), options());
+    EXPECT_GE(interrupts_that_leave_nothing(rank, context, whole), 10) << "the ops of two layers, and their hand-overs";
+}
+
 TEST(Divided, ARankThatHangsIsNamedAndTheSessionLives) {
     FailingRank failing(host());
     DividedOps ops({lent(host()), lent(failing)},

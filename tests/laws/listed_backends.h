@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -152,7 +153,8 @@ template <typename Decorator>
 class Failing : public Decorator {
 public:
     explicit Failing(kernels::Ops& inner) : Decorator(inner) {}
-    int calls = 0;  // until the one that fails; 0: none does
+    int calls = 0;                            // until the one that fails; 0: none does
+    std::atomic<bool>* interrupts = nullptr;  // becomes true in that call, which does not fail then
 
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         count();
@@ -195,7 +197,9 @@ public:
 
 protected:
     void count() {
-        if (calls > 0 && --calls == 0) throw Error("no answer");
+        if (calls == 0 || --calls > 0) return;
+        if (interrupts == nullptr) throw Error("no answer");
+        *interrupts = true;
     }
 };
 
@@ -230,6 +234,38 @@ int failures_that_leave_nothing(Failing<Decorator>& failing, core::Context& cont
         context.truncate(20);
     }
     return failures;
+}
+
+// Wherever in a prefill of one chunk Ctrl-C comes, in a call of `backend`, no further stage runs, the text is what it
+// was, and the next forward gives the row of `whole`. Returns in how many places it came.
+template <typename Decorator>
+int interrupts_that_leave_nothing(Failing<Decorator>& backend, core::Context& context,
+                                  const std::shared_ptr<const core::Model>& whole) {
+    const std::vector<std::int32_t> tokens = random_tokens(kTokens, whole->config().shape.vocab, 5);
+    const auto row = [](core::Context& of) { return std::vector<float>(of.logits(0).begin(), of.logits(0).end()); };
+    core::Context plain(whole, options());
+    EXPECT_TRUE(plain.prefill(std::span(tokens).first(60)));
+    const std::vector<float> expected = row(plain);
+    EXPECT_TRUE(context.prefill(std::span(tokens).first(20)));
+    std::atomic<bool> cancel = false;
+    backend.interrupts = &cancel;
+    int places = 0;
+    for (bool done = false; !done;) {
+        backend.calls = places + 1;
+        cancel = false;
+        done = context.prefill(std::span(tokens).subspan(20, 40), 0, &cancel);
+        backend.calls = 0;
+        if (!done) {
+            ++places;
+            EXPECT_TRUE(cancel);
+            EXPECT_EQ(context.length(), 20);
+            EXPECT_TRUE(context.prefill(std::span(tokens).subspan(20, 40)));
+        }
+        EXPECT_EQ(row(context), expected) << places;
+        context.truncate(20);
+    }
+    backend.interrupts = nullptr;
+    return places;
 }
 
 }  // namespace foresay::test

@@ -277,5 +277,16 @@ TEST(Split, ADeviceThatFailsIsNamedAndLeavesNothing) {
     }
 }
 
+TEST(Split, AnInterruptDoesNotWaitForTheChunk) {
+    const auto whole = pair_target(host(), {});
+    const std::int32_t layers = whole->config().shape.layers;
+    for (const bool first : {true, false}) {
+        FailingDevice device(host());
+        SplitOps ops({first ? lent(device) : lent(host()), first ? lent(host()) : lent(device)});
+        core::Context context(pair_target(ops, cut_at(whole->config(), first ? 1 : layers - 1)), options());
+        EXPECT_GE(interrupts_that_leave_nothing(device, context, whole), 6) << "the ops of a layer";
+    }
+}
+
 }  // namespace
 }  // namespace foresay::test

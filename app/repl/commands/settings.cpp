@@ -12,6 +12,7 @@
 #include "app/repl/repl.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
+#include "core/config/schema.h"
 
 namespace foresay::app {
 
@@ -35,8 +36,11 @@ std::string whole_key(Repl& repl, const std::string& name) {
                                             [&](const core::KeySpec& own) { return key.ends_with("." + own.key); });
     });
     if (found.empty()) return name;
-    // "device" is the runtime's, although the draft may have one of its own.
-    if (found.size() == 2) std::erase(found, "draft.device");
+    const auto yields = [](const std::string& key) {
+        const core::KeySpec* spec = core::find_key(key);
+        return spec != nullptr && spec->yields;
+    };
+    if (!std::ranges::all_of(found, yields)) std::erase_if(found, yields);
     if (found.size() == 1) return found.front();
     std::string list;
     for (std::size_t i = 0; i < std::min(found.size(), kMostNamed); ++i) list += (i > 0 ? ", " : "") + found[i];
