@@ -28,7 +28,7 @@ void BatchGenerator::State::open_draft(Sequence& sequence) {
     for (const auto& other : running) {
         const auto held = static_cast<std::int32_t>(other->model_draft.checked);
         if (held <= known.length) continue;
-        const std::int32_t common = std::min(held, common_prefix(other->key(), sequence.key(), {.agree = true}));
+        const std::int32_t common = std::min(held, common_prefix(other->key(), sequence.key(), true));
         if (common > known.length && model->cache().continues_from(other->model_draft.id, common)) {
             known = {other->model_draft.id, common};
         }

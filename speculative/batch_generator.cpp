@@ -74,7 +74,7 @@ bool BatchGenerator::State::waits_for_another(const Sequence& sequence) const {
     std::int32_t held = 0;  // of this prompt, by any of them
     std::int32_t promised = 0;
     for (const auto& other : running) {
-        const std::int32_t common = common_prefix(other->key(), sequence.key(), classes);
+        const std::int32_t common = common_prefix(other->key(), sequence.key(), parts.classes_agree);
         held = std::max(held, std::min(common, other->held()));
         if (!other->paused && !other->cancelled) promised = std::max(promised, common);
     }
@@ -108,7 +108,7 @@ core::SequenceId BatchGenerator::State::open(const Sequence& sequence) {
     for (const auto& other : running) {
         if (most == 0) break;
         const std::int32_t common =
-            std::min({common_prefix(other->key(), sequence.key(), classes), other->held(), most});
+            std::min({common_prefix(other->key(), sequence.key(), parts.classes_agree), other->held(), most});
         if (common > known.length && cache().continues_from(other->id(), common)) known = {other->id(), common};
     }
     return kept.open(sequence.key(), most, known);
@@ -143,8 +143,6 @@ void BatchGenerator::State::release_left() {
 bool BatchGenerator::State::give_pages(Sequence& sequence) {
     if (sequence.lent() >= 0) {  // and the pages for it are its owner's business
         sequence.admit(sequence.lent(), cache().length(sequence.lent()));
-        sequence.learn_from(everyone);
-        if (!sequence.drafts_alone() && sequence.mode() != core::SpeculationMode::off) open_draft(sequence);
         return true;
     }
     const core::SequenceId id = open(sequence);
@@ -200,11 +198,12 @@ void BatchGenerator::State::release(Sequence& sequence) {
     if (sequence.id() < 0) return;
     // A forward that runs ahead may have a row of it.
     if (cache().length(sequence.id()) > sequence.held()) cache().truncate(sequence.id(), sequence.held());
-    const bool lent = sequence.lent() >= 0;
-    if (keeps) {
-        kept.keep(lent ? -1 : sequence.id(), sequence.key(), drafted);
-    } else if (!lent) {
-        cache().drop(sequence.id());
+    if (sequence.lent() < 0) {
+        if (keeps) {
+            kept.keep(sequence.id(), sequence.key(), drafted);
+        } else {
+            cache().drop(sequence.id());
+        }
     }
     sequence.suspend();
 }
@@ -551,6 +550,7 @@ void BatchGenerator::check_request(const BatchRequest& request) const {
     };
     check_ids(request.stop_tokens, "the stop token");
     check_ids(request.prediction, "the prediction's token");
+    if (!request.generated.empty()) check(request.generated.size() == request.input.size(), "a kind for each token");
     const core::StopStrings stops(request.stop);
 }
 
@@ -690,7 +690,7 @@ void BatchGenerator::add_draft(std::unique_ptr<core::Context> draft, std::vector
     check(!s.model, "a batch has one draft model");
     s.model.emplace(std::move(draft), std::move(never_proposed), s.parts.now, s.kept);
     s.kept.add_draft({.cache = &s.model->cache(),
-                      .classes = {.agree = true},
+                      .classes_agree = true,
                       .ops = &s.model->ops(),
                       .store = s.parts.draft_pages.get()});
 }

@@ -42,10 +42,10 @@ enum class Ticket : std::uint64_t {};
 
 struct BatchRequest {
     std::vector<std::int32_t> input;  // the prompt
-    // The tokens of `input` from this index on were generated before: they are evaluated as decode rows, so that an
-    // answer that is taken up again goes on with the bytes that it would have had (without stages that also remember
-    // probabilities, like mirostat). Negative: none were.
-    std::int32_t generated_from = -1;
+    // Per token of `input`: 1 when it was generated before, 0 when it was given; empty: all were given. Generated ones
+    // are evaluated as decode rows, so that an answer that is taken up again goes on with the bytes that it would have
+    // had (without stages that also remember probabilities, like mirostat).
+    std::vector<std::uint8_t> generated;
     std::int32_t begun = 0;                  // as GenerateRequest::begun
     std::shared_ptr<samplers::Chain> chain;  // its own: stages keep states
     std::int32_t max_tokens = 256;           // 0 or less: as many as the context holds
@@ -71,9 +71,9 @@ struct BatchRequest {
     std::vector<std::int32_t> prediction;
     // How this text is drafted for; none: as BatchParts::speculation says. The text is the same.
     std::optional<SpeculationOptions> speculation;
-    // Where the target is shared: a sequence of its cache that holds a beginning of `input`. The text grows on it, and
-    // with end() it is the caller's again, and holds all tokens but the last. Where it holds all of `input`, no other
-    // text may run, and row 0 of the target's last forward has the logits. -1: the batch has one of its own.
+    // Where the target is shared and no other text runs: a sequence of its cache that holds all of `input`, of which
+    // row 0 of the target's last forward has the logits. The text grows on it, and with end() it is the caller's again,
+    // and holds all tokens but the last. -1: the batch takes one of its own.
     core::SequenceId sequence = -1;
     TextDrafts* drafts = nullptr;  // drafts for this text, which is alone, and have begun; null: the batch does
 };
@@ -108,7 +108,7 @@ struct BatchParts {
     // Tokens beyond its prompt for which a text finds pages when it is admitted. Fewer: more texts at once, which give
     // their pages up more often.
     std::int32_t sure_growth = kernels::kPagePositions;
-    // Prompts of at most so many tokens are decode rows (core/models/given_text.h).
+    // Segments of given text of at most so many tokens are decode rows (core/models/given_text.h).
     std::int32_t short_given = 0;
     // Prefill rows and decode rows have the same bits, as on a CPU. A forward may then have rows of both.
     bool classes_agree = false;

@@ -58,7 +58,6 @@ struct BatchGenerator::State {
     std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
     Turns turns;
     BatchCounters counters;
-    RowClasses classes;
     PrefixCache kept;  // texts that have ended
     std::vector<SequenceLoad> loads;
     Schedule schedule;
@@ -99,9 +98,8 @@ struct BatchGenerator::State {
     explicit State(BatchParts given)
         : parts(std::move(given)),
           log(parts.schedule_log),
-          classes{parts.classes_agree, parts.short_given},
           kept({.cache = &parts.target->cache(),
-                .classes = classes,
+                .classes_agree = parts.classes_agree,
                 .ops = &parts.target->ops(),
                 .store = parts.pages.get(),
                 .keeps_left = parts.shares_target}),

@@ -9,8 +9,7 @@
 namespace foresay::speculative {
 
 BranchCache::BranchCache(core::Context& target, PrefixCache& kept) : target_(&target), kept_(&kept) {
-    rule_.short_given = core::short_given_tokens(target.ops());
-    rule_.agree = rule_.short_given == 0;
+    short_given_ = core::short_given_tokens(target.ops());
     const auto most = static_cast<std::size_t>(target.capacity());
     tokens_.reserve(most);
     generated_.reserve(most);
@@ -32,7 +31,7 @@ void BranchCache::truncate(std::int32_t length) {
 
 PrefixKey BranchCache::key() const {
     const auto rows = static_cast<std::size_t>(held());
-    return {.tokens = tokens().first(rows), .salt = {}, .rows = std::span(classes_).first(rows)};
+    return {.tokens = tokens().first(rows), .rows = std::span(classes_).first(rows), .salt = {}};
 }
 
 std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {
@@ -40,9 +39,9 @@ std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::s
     const std::size_t most = std::min(tokens_.size(), tokens.size());
     std::size_t shared = 0;
     while (shared < most && tokens_[shared] == tokens[shared] && generated_[shared] == generated[shared]) ++shared;
-    std::vector<kernels::RowClass> classes = classes_of(generated);
-    const PrefixKey wanted{.tokens = tokens, .salt = {}, .rows = classes};
-    const std::int32_t useful = common_prefix(key(), wanted, rule_);
+    const std::vector<kernels::RowClass> classes = core::classes_of(generated, short_given_);
+    const PrefixKey wanted{.tokens = tokens, .rows = classes, .salt = {}};
+    const std::int32_t useful = common_prefix(key(), wanted, agree());
     if (useful < held() || kept_->find(wanted).length > useful) {
         kept_->keep(sequence_, key());
         sequence_ = kept_->open(wanted, static_cast<std::int32_t>(tokens.size()), {});
@@ -59,53 +58,44 @@ void BranchCache::make_room(std::int32_t rows) {
     }
 }
 
-BranchCache::Run BranchCache::run_at(std::span<const std::uint8_t> generated, std::int32_t begin) const {
-    const auto is_generated = [&](std::int32_t i) { return generated[static_cast<std::size_t>(i)] != 0; };
-    const bool kind = is_generated(begin);
-    Run run{.end = begin};
-    while (run.end < std::ssize(generated) && is_generated(run.end) == kind) ++run.end;
-    if (kind) return run;
-    std::int32_t first = begin;
-    while (first > 0 && !is_generated(first - 1)) --first;
-    run.row_class = core::class_of_given(run.end - first, rule_.short_given);
-    return run;
-}
-
-std::vector<kernels::RowClass> BranchCache::classes_of(std::span<const std::uint8_t> generated) const {
-    std::vector<kernels::RowClass> classes;
-    classes.reserve(generated.size());
-    while (classes.size() < generated.size()) {
-        const Run run = run_at(generated, static_cast<std::int32_t>(classes.size()));
-        classes.resize(static_cast<std::size_t>(run.end), run.row_class);
-    }
-    return classes;
-}
-
 void BranchCache::note_class(std::int32_t start, kernels::RowClass row_class) {
     const auto end = static_cast<std::size_t>(held());
     if (classes_.size() < end) classes_.resize(end);
     std::fill(classes_.begin() + start, classes_.begin() + held(), row_class);
 }
 
-void BranchCache::drop_wrong_classes() {
-    const std::vector<kernels::RowClass> wanted = classes_of(generated_);
-    const std::int32_t right = common_prefix(key(), {.tokens = tokens_, .salt = {}, .rows = wanted}, rule_);
+std::vector<kernels::RowClass> BranchCache::right_classes() {
+    std::vector<kernels::RowClass> wanted = core::classes_of(generated_, short_given_);
+    const std::int32_t right = common_prefix(key(), {.tokens = tokens_, .rows = wanted, .salt = {}}, agree());
     if (right < held()) target_->truncate(right, sequence_);
+    return wanted;
 }
+
+namespace {
+
+// Where the rows end that have the class of row `begin`.
+std::int32_t end_of_run(std::span<const kernels::RowClass> classes, std::int32_t begin) {
+    const auto from = classes.begin() + begin;
+    const auto end = std::find_if(from, classes.end(), [from](kernels::RowClass one) { return one != *from; });
+    return static_cast<std::int32_t>(end - classes.begin());
+}
+
+}  // namespace
 
 bool BranchCache::evaluate(const std::atomic<bool>* cancel, std::int32_t chunk) {
     // The last token is evaluated in any case, for its logits.
     const std::int32_t most = std::max(0, size() - 1);
     if (held() > most) target_->truncate(most, sequence_);
-    drop_wrong_classes();
+    const std::vector<kernels::RowClass> classes = right_classes();
     make_room(size() - held());
     while (held() < size()) {
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
         const std::int32_t start = held();
-        auto [row_class, end] = run_at(generated_, start);
+        const kernels::RowClass row_class = classes[static_cast<std::size_t>(start)];
+        std::int32_t end = end_of_run(classes, start);
         if (row_class == kernels::RowClass::decode)
-            end = std::min({end, start + std::max(target_->options().decode_rows, rule_.short_given),
-                            start + target_->max_rows()});
+            end = std::min(
+                {end, start + std::max(target_->options().decode_rows, short_given_), start + target_->max_rows()});
         if (chunk > 0) end = std::min(end, start + chunk);
         const auto rows = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
         const bool done = row_class == kernels::RowClass::decode
@@ -128,14 +118,15 @@ void BranchCache::visit_logits(std::int32_t from, const Visitor& visit, std::int
     const std::int32_t last = until == kToTheEnd ? size() : std::min(until, size());
     if (from >= last) return;
     if (held() > from - 1) target_->truncate(from - 1, sequence_);
-    drop_wrong_classes();
+    const std::vector<kernels::RowClass> classes = right_classes();
     make_room(last - held());
     std::vector<kernels::TokenRef> refs;
     std::vector<std::int32_t> rows;
     while (held() < last - 1) {
         const std::int32_t start = held();
-        auto [row_class, end] = run_at(generated_, start);
-        end = std::min({end, last - 1, start + target_->options().decode_rows});
+        const kernels::RowClass row_class = classes[static_cast<std::size_t>(start)];
+        const std::int32_t end =
+            std::min({end_of_run(classes, start), last - 1, start + target_->options().decode_rows});
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {
@@ -165,18 +156,11 @@ std::int32_t BranchCache::room_for_branches(std::int32_t wanted, std::int32_t ro
         std::min<std::int64_t>({wanted, cache.free_sequences(), cache.free_pages() / each}));
 }
 
-core::SequenceId BranchCache::fork() {
+void BranchCache::keep_copy() {
     if (target_->cache().free_sequences() == 0) kept_->evict_text();
-    return target_->fork(sequence_);
-}
-
-void BranchCache::keep(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens) {
-    std::vector<std::int32_t> tokens = tokens_;
-    tokens.insert(tokens.end(), generated_tokens.begin(), generated_tokens.end());
-    std::vector<kernels::RowClass> classes = classes_;
-    classes.resize(tokens_.size());
-    classes.resize(tokens.size(), kernels::RowClass::decode);
-    kept_->keep(sequence, {.tokens = tokens, .salt = {}, .rows = classes});
+    const core::SequenceId copy = target_->fork(sequence_);
+    check(copy >= 0, "room was made for every branch");
+    kept_->keep(copy, key());
 }
 
 }  // namespace foresay::speculative

@@ -65,30 +65,20 @@ public:
     // How many branches, of up to `room` generated tokens each, can continue the sequence at once. Texts that are kept
     // make room for them.
     std::int32_t room_for_branches(std::int32_t wanted, std::int32_t room);
-    // A copy of the sequence that shares its pages; -1 when the cache has no free sequence.
-    core::SequenceId fork();
-    // The class of the sequence's last row, which the cache must hold.
-    kernels::RowClass last_class() const { return classes_[tokens_.size() - 1]; }
-    // Keeps `sequence`, a fork() of this one that has been continued by `generated_tokens`.
-    void keep(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens);
+    // Keeps a copy of the sequence, from which texts of a batch go on.
+    void keep_copy();
 
 private:
-    // Tokens of one class from `begin` on: those of a segment of given text, or generated ones.
-    struct Run {
-        kernels::RowClass row_class = kernels::RowClass::decode;
-        std::int32_t end = 0;
-    };
-    Run run_at(std::span<const std::uint8_t> generated, std::int32_t begin) const;
-    // The class that each of these tokens wants.
-    std::vector<kernels::RowClass> classes_of(std::span<const std::uint8_t> generated) const;
     PrefixKey key() const;  // of what the cache holds
     // The rows from `start` to held() are of this class.
     void note_class(std::int32_t start, kernels::RowClass row_class);
-    void drop_wrong_classes();
+    bool agree() const { return short_given_ == 0; }  // the classes, as on a host
+    // The class that each token wants. What has another one leaves the cache.
+    std::vector<kernels::RowClass> right_classes();
 
     core::Context* target_;
     PrefixCache* kept_;
-    RowClasses rule_;
+    std::int32_t short_given_ = 0;
     core::SequenceId sequence_ = 0;
     std::vector<std::int32_t> tokens_;
     std::vector<std::uint8_t> generated_;

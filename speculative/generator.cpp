@@ -1,6 +1,6 @@
 // A Generator keeps a conversation: its tokens, and what the cache holds of them and of its other branches
 // (BranchCache). An answer is a text of a batch that shares the context (BatchGenerator): it goes on from the sequence
-// that the cache holds, and leaves it longer. Several answers to one prompt go on from copies of it.
+// that the cache holds, and leaves it longer. Several answers to one prompt find it among the texts that are kept.
 #include "speculative/generator.h"
 
 #include <algorithm>
@@ -71,7 +71,6 @@ public:
         result = end.result;
         result.cached_tokens = 0;
         error = end.error;
-        ended = true;
         if (std::exchange(stopped_, false)) result.finish = FinishReason::stop;
         // The batch does not show what it held back of a text that was cancelled.
         const std::string_view rest = std::string_view(result.text).substr(shown_);
@@ -79,8 +78,6 @@ public:
     }
 
     Ticket ticket{0};
-    core::SequenceId sequence = -1;
-    bool ended = false;
     GenerateResult result;
     std::string error;
 
@@ -123,10 +120,11 @@ struct Generator::State {
         return request.max_tokens > 0 ? std::min(room, request.max_tokens) : room;
     }
 
-    // A text of the batch that goes on from the conversation, on this sequence of the cache.
-    BatchRequest text(const GenerateRequest& request, core::SequenceId on) const {
+    // A text of the batch that goes on from the conversation.
+    BatchRequest text(const GenerateRequest& request) const {
         BatchRequest text;
         text.input.assign(sequence.tokens().begin(), sequence.tokens().end());
+        text.generated.assign(sequence.generated().begin(), sequence.generated().end());
         text.begun = request.begun;
         text.max_tokens = request.max_tokens;
         text.seed = request.seed;
@@ -134,24 +132,21 @@ struct Generator::State {
         text.stop.assign(request.stop.begin(), request.stop.end());
         text.ignore_eos = request.ignore_eos;
         text.speculation = drafts.options();
-        text.sequence = on;
         return text;
     }
 
     using Begin = std::function<BatchRequest(std::size_t index)>;
-    using End = std::function<void(const AnswerSink& answer)>;
     std::vector<GenerateResult> write(const GenerateRequest& request, std::size_t count, std::size_t most,
-                                      const Begin& begin, const End& end, const BranchCallback& callback);
+                                      const Begin& begin, const BranchCallback& callback);
     std::vector<GenerateResult> write_side_by_side(const GenerateRequest& request,
                                                    std::span<const std::uint64_t> branches, std::size_t most,
                                                    const BranchCallback& callback);
     void add_draft();
 };
 
-// Has the batch write `count` texts, `most` of them at once. begin() says what one is, end() gets what has ended.
+// Has the batch write `count` texts, `most` of them at once. begin() says what one is.
 std::vector<GenerateResult> Generator::State::write(const GenerateRequest& request, std::size_t count, std::size_t most,
-                                                    const Begin& begin, const End& end,
-                                                    const BranchCallback& callback) {
+                                                    const Begin& begin, const BranchCallback& callback) {
     std::exception_ptr thrown;
     std::deque<AnswerSink> answers;
     bool stopped = false;
@@ -160,22 +155,13 @@ std::vector<GenerateResult> Generator::State::write(const GenerateRequest& reque
         for (const AnswerSink& answer : answers) batch.cancel(answer.ticket);
     };
     const auto failed = [](const AnswerSink& answer) { return !answer.error.empty(); };
-    const auto hand_back = [&] {
-        for (AnswerSink& answer : answers) {
-            if (answer.ended && answer.sequence >= 0) end(answer);
-            if (answer.ended) answer.sequence = -1;
-        }
-    };
     try {
         do {
-            hand_back();
             while (!stopped && answers.size() < count && batch.running() + batch.waiting() < most) {
                 const std::size_t index = answers.size();
                 const auto hand_on = [&callback, index](const TokenEvent& event) { callback(index, event); };
                 AnswerSink& answer = answers.emplace_back(batch, hand_on, request.stop_when, thrown);
-                BatchRequest text = begin(index);
-                answer.sequence = text.sequence;
-                answer.ticket = batch.add(std::move(text), answer);
+                answer.ticket = batch.add(begin(index), answer);
             }
             if (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) stop();
             if (thrown || std::ranges::any_of(answers, failed)) stop();
@@ -183,10 +169,8 @@ std::vector<GenerateResult> Generator::State::write(const GenerateRequest& reque
     } catch (...) {
         stop();
         batch.step();
-        hand_back();
         throw;
     }
-    hand_back();
     if (thrown) std::rethrow_exception(thrown);
     const auto first = std::ranges::find_if(answers, failed);
     if (first != answers.end()) throw Error(first->error);
@@ -208,24 +192,15 @@ std::vector<GenerateResult> Generator::State::write_side_by_side(const GenerateR
                                                                  std::size_t most, const BranchCallback& callback) {
     add_draft();
     target->take_slots_of(nullptr);
-    // The prompt's last row is evaluated again, for its logits: in its own class.
-    const bool decodes = sequence.last_class() == kernels::RowClass::decode;
+    sequence.keep_copy();
     const auto begin = [&](std::size_t index) {
-        const core::SequenceId copy = sequence.fork();
-        check(copy >= 0, "room was made for every branch");
-        target->truncate(sequence.size() - 1, copy);
-        BatchRequest one = text(request, copy);
-        one.generated_from = sequence.size() - (decodes ? 1 : 0);
+        BatchRequest one = text(request);
         one.chain = chain->duplicate();
         one.branch = branches[index];
         one.prediction.assign(request.prediction.begin(), request.prediction.end());
         return one;
     };
-    const auto end = [&](const AnswerSink& answer) {
-        if (answer.error.empty()) return sequence.keep(answer.sequence, answer.result.tokens);
-        target->cache().drop(answer.sequence);
-    };
-    return write(request, branches.size(), most, begin, end, callback);
+    return write(request, branches.size(), most, begin, callback);
 }
 
 void Generator::State::add_draft() {
@@ -263,7 +238,8 @@ GenerateResult Generator::generate(const GenerateRequest& request, const TokenCa
     }
     const double prefill_ms = s.now() - start;
     const auto begin = [&](std::size_t) {
-        BatchRequest text = s.text(request, s.sequence.lend());
+        BatchRequest text = s.text(request);
+        text.sequence = s.sequence.lend();
         text.chain = s.chain;
         text.drafts = &s.drafts;
         return text;
@@ -272,9 +248,7 @@ GenerateResult Generator::generate(const GenerateRequest& request, const TokenCa
         if (event.token >= 0) s.sequence.append(event.token, true);
         if (callback) callback(event);
     };
-    GenerateResult result = std::move(s.write(
-                                           request, 1, 1, begin, [](const AnswerSink&) {}, hand_on)
-                                          .front());
+    GenerateResult result = std::move(s.write(request, 1, 1, begin, hand_on).front());
     result.prefill_ms += prefill_ms;
     result.ttft_ms += prefill_ms;
     return result;

@@ -5,53 +5,32 @@
 #include <utility>
 
 #include "base/error.h"
-#include "core/models/given_text.h"
 
 namespace foresay::speculative {
 
-namespace {
-
-// Where the prefill rows of a text end that is one segment of given text and generated tokens; those of a short prompt
-// are none.
-std::size_t prefill_rows(const PrefixKey& key, const RowClasses& classes) {
-    const bool decodes = core::class_of_given(key.generated_from, classes.short_given) == kernels::RowClass::decode;
-    return decodes ? 0 : static_cast<std::size_t>(key.generated_from);
-}
-
-bool is_decode(const PrefixKey& key, const RowClasses& classes, std::size_t row) {
-    return key.rows.empty() ? row >= prefill_rows(key, classes) : key.rows[row] == kernels::RowClass::decode;
-}
-
-}  // namespace
-
-PageNames::PageNames(const PrefixKey& key, const RowClasses& classes)
-    : key_(key), classes_(classes), parent_(core::page_hash(key.salt)) {}
+PageNames::PageNames(const PrefixKey& key, bool classes_agree)
+    : key_(key), classes_agree_(classes_agree), parent_(core::page_hash(key.salt)) {}
 
 std::optional<core::PageId> PageNames::next() {
     constexpr std::size_t kRows = kernels::kPagePositions;
     if (key_.tokens.size() - begin_ < kRows) return std::nullopt;
     core::PageId id{.parent = parent_};
     std::ranges::copy(key_.tokens.subspan(begin_, kRows), id.tokens.begin());
-    for (std::size_t i = 0; !classes_.agree && i < kRows; ++i) {
-        if (is_decode(key_, classes_, begin_ + i)) id.decode_rows |= std::uint64_t{1} << i;
+    for (std::size_t i = 0; !classes_agree_ && i < kRows; ++i) {
+        if (key_.rows[begin_ + i] == kernels::RowClass::decode) id.decode_rows |= std::uint64_t{1} << i;
     }
     begin_ += kRows;
     parent_ = id.hash();
     return id;
 }
 
-std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, const RowClasses& classes) {
+std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, bool classes_agree) {
     if (a.salt != b.salt) return 0;
-    std::size_t most = std::min(a.tokens.size(), b.tokens.size());
-    const bool by_row = !a.rows.empty() || !b.rows.empty();
-    const std::size_t here = prefill_rows(a, classes), there = prefill_rows(b, classes);
-    if (!classes.agree && !by_row && here != there) most = std::min({most, here, there});
-    const auto end = std::ranges::mismatch(a.tokens.first(most), b.tokens.first(most)).in1;
-    std::size_t same = static_cast<std::size_t>(end - a.tokens.begin());
-    for (std::size_t row = 0; !classes.agree && by_row && row < same; ++row) {
-        if (is_decode(a, classes, row) != is_decode(b, classes, row)) same = row;
-    }
-    return static_cast<std::int32_t>(same);
+    const auto tokens = std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
+    if (classes_agree) return static_cast<std::int32_t>(tokens);
+    const auto same = static_cast<std::size_t>(tokens);
+    const auto rows = std::ranges::mismatch(a.rows.first(same), b.rows.first(same)).in1 - a.rows.begin();
+    return static_cast<std::int32_t>(rows);
 }
 
 std::int32_t PrefixCache::held(const Text& text, PagesOf of) const {
@@ -68,7 +47,7 @@ PrefixCache::Found PrefixCache::find(const PrefixKey& key, PagesOf of) {
     for (std::size_t i = 0; i < texts_.size(); ++i) {
         const std::int32_t most = held(texts_[i], of);
         if (most <= best.length) continue;
-        const std::int32_t length = std::min(most, common_prefix(texts_[i].key(), key, pool(of).classes));
+        const std::int32_t length = std::min(most, common_prefix(texts_[i].key(), key, pool(of).classes_agree));
         if (length <= best.length) continue;
         const core::SequenceId sequence = texts_[i].sequences[static_cast<std::size_t>(of)];
         if (!pool(of).cache->continues_from(sequence, length)) continue;
@@ -119,7 +98,7 @@ std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& ke
     const std::int32_t had = cache.length(sequence);
     std::int32_t restored = 0;
     std::int32_t begin = 0;
-    PageNames names(key, pool(of).classes);
+    PageNames names(key, pool(of).classes_agree);
     for (std::optional<core::PageId> page = names.next(); page && begin + kRows <= most;
          page = names.next(), begin += kRows) {
         if (begin + kRows <= cache.length(sequence)) continue;
@@ -150,10 +129,9 @@ std::int32_t PrefixCache::restore(core::SequenceId sequence, const PrefixKey& ke
 void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::SequenceId draft) {
     Text text{.sequences = {sequence, draft},
               .tokens = {},
-              .generated_from = key.generated_from,
+              .rows = {},
               .salt = std::string(key.salt),
-              .outlasts = key.outlasts,
-              .rows = {}};
+              .outlasts = key.outlasts};
     std::int32_t longest = 0;
     for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
         if (!has(text, of)) continue;
@@ -163,11 +141,11 @@ void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key, core::Se
     }
     if (longest == 0) return;
     text.tokens.assign(key.tokens.begin(), key.tokens.begin() + longest);
-    text.rows.assign(key.rows.begin(), key.rows.begin() + (key.rows.empty() ? 0 : longest));
+    text.rows.assign(key.rows.begin(), key.rows.begin() + longest);
     for (Text& other : texts_) {
         for (const PagesOf of : {PagesOf::target, PagesOf::draft}) {
             const std::int32_t length = held(other, of);
-            if (length == 0 || common_prefix(other.key(), text.key(), pool(of).classes) < length) continue;
+            if (length == 0 || common_prefix(other.key(), text.key(), pool(of).classes_agree) < length) continue;
             // What the other one has there is a beginning of this text. The longer one stays, and the shorter one, too,
             // where the longer one has given back what its windows have left.
             const auto place = static_cast<std::size_t>(of);
@@ -244,7 +222,7 @@ void PrefixCache::store(const Text& text, PagesOf of, std::int32_t first_page) {
 void PrefixCache::store(core::SequenceId sequence, const PrefixKey& key, PagesOf of, std::int32_t first_page) {
     const PagePool& in = pool(of);
     if (in.store == nullptr) return;
-    PageNames names(key, in.classes);
+    PageNames names(key, in.classes_agree);
     const std::span<const std::int32_t> pages = in.cache->view(sequence).pages;
     // Pages that the sequence gave back were stored then.
     first_page = std::max(first_page, in.cache->first(sequence) / kernels::kPagePositions);

@@ -30,33 +30,25 @@ namespace foresay::speculative {
 // A text and what decides the bits of its keys and values.
 struct PrefixKey {
     std::span<const std::int32_t> tokens;
-    std::int32_t generated_from = 0;  // tokens before it are one segment of given text
-    std::string_view salt;            // texts of different salts share nothing
-    bool outlasts = true;             // its pages may go to the store of pages when they leave the cache
-    // The class of each token's row; empty: as generated_from says.
-    std::span<const kernels::RowClass> rows = {};
+    std::span<const kernels::RowClass> rows;  // the class of each, as core::classes_of() says
+    std::string_view salt;                    // texts of different salts share nothing
+    bool outlasts = true;                     // its pages may go to the store of pages when they leave the cache
 };
 
-// How a backend's classes of rows differ.
-struct RowClasses {
-    bool agree = false;            // a prefill row has the bits of a decode row
-    std::int32_t short_given = 0;  // given text of at most so many tokens is decode rows (core/models/given_text.h)
-};
-
-// How many first rows of `a` and `b` have the same bits.
-std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, const RowClasses& classes);
+// How many first rows of `a` and `b` have the same bits. `classes_agree`: a prefill row has the bits of a decode row.
+std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, bool classes_agree);
 
 // The names of a text's whole pages, from the first one on.
 class PageNames {
 public:
     // What `key` refers to must outlive it.
-    PageNames(const PrefixKey& key, const RowClasses& classes);
+    PageNames(const PrefixKey& key, bool classes_agree);
     // The next page; none: the text has no whole page more.
     std::optional<core::PageId> next();
 
 private:
     PrefixKey key_;
-    RowClasses classes_;
+    bool classes_agree_;
     core::PageHash parent_;
     std::size_t begin_ = 0;
 };
@@ -67,7 +59,7 @@ enum class PagesOf : std::uint8_t { target, draft };
 // The pages of one model, of which texts hold some.
 struct PagePool {
     core::KvCache* cache = nullptr;
-    RowClasses classes;
+    bool classes_agree = false;
     kernels::Ops* ops = nullptr;
     core::PageStore* store = nullptr;  // gets the pages that are evicted; null: they are lost
     bool keeps_left = false;           // texts keep the pages that all windows have left: somebody may go back to them
@@ -119,11 +111,10 @@ private:
     struct Text {
         std::array<core::SequenceId, 2> sequences = {-1, -1};  // by pool; -1: nothing
         std::vector<std::int32_t> tokens;                      // those that one of the pools holds
-        std::int32_t generated_from = 0;
+        std::vector<kernels::RowClass> rows;
         std::string salt;
         bool outlasts = true;
-        std::vector<kernels::RowClass> rows;  // as of its key
-        PrefixKey key() const { return {tokens, generated_from, salt, outlasts, rows}; }
+        PrefixKey key() const { return {tokens, rows, salt, outlasts}; }
     };
     const PagePool& pool(PagesOf of) const { return pools_[static_cast<std::size_t>(of)]; }
     bool has(const Text& text, PagesOf of) const { return text.sequences[static_cast<std::size_t>(of)] >= 0; }

@@ -28,7 +28,8 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
       tokens_(std::move(request_.input)),
       answer_(parts.tokenizer, parts.now) {
     const auto prompt = static_cast<std::int32_t>(tokens_.size());
-    generated_from_ = request_.generated_from < 0 ? prompt : std::min(request_.generated_from, prompt);
+    request_.generated.resize(tokens_.size());
+    rows_ = core::classes_of(request_.generated, parts.short_given);
     std::int32_t room = parts.target->capacity() - prompt;
     if (request_.max_tokens > 0) room = std::min(room, request_.max_tokens);
     if (request_.logprobs >= 0) {
@@ -57,6 +58,7 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     answer_.result.cached_tokens = held;
     const auto room = static_cast<std::size_t>(answer_.room());
     tokens_.reserve(tokens_.size() + room);
+    rows_.reserve(tokens_.size() + room);
     answer_.reserve();
     request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room,
                           static_cast<std::size_t>(request_.begun));
@@ -90,16 +92,17 @@ void Sequence::suspend() {
 }
 
 SequenceLoad Sequence::load() const {
-    if (paused) return {};
+    if (paused || missing() == 0) return {};
     // Where the classes agree, many rows run best as a prompt's.
     if (parts_.classes_agree) {
         if (missing() > 1) return {.prefill_rows = missing()};
         return {.decode_rows = missing()};
     }
-    if (held_ >= generated_from_ ||
-        core::class_of_given(generated_from_, parts_.short_given) == kernels::RowClass::decode)
-        return {.decode_rows = missing()};
-    return {.prefill_rows = generated_from_ - held_};
+    const auto next = rows_.begin() + held_;
+    const auto end = std::find_if(next, rows_.end(), [next](kernels::RowClass one) { return one != *next; });
+    const auto rows = static_cast<std::int32_t>(end - next);
+    if (*next == kernels::RowClass::decode) return {.decode_rows = rows};
+    return {.prefill_rows = rows};
 }
 
 std::span<const std::int32_t> Sequence::next_tokens(std::int32_t count) const {
@@ -277,6 +280,7 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
 // True when the text ends here.
 bool Sequence::emit(std::int32_t token, bool drafted, std::size_t depth) {
     tokens_.push_back(token);
+    rows_.push_back(kernels::RowClass::decode);
     TokenEvent event{.token = token, .text = answer_.push(token), .drafted = drafted, .source = {}, .logprobs = {}};
     if (drafted) event.source = answer_.result.speculation.sources[notes_[depth].source].name;
     if (logprobs_) event.logprobs = logprobs_->of(token);

@@ -36,14 +36,12 @@ public:
     bool ended() const { return ended_; }
     // The prompt and what was emitted.
     std::span<const std::int32_t> tokens() const { return tokens_; }
-    // Tokens from this index on are decode rows. Those before it are given, and of one class.
-    std::int32_t generated_from() const { return generated_from_; }
     std::int32_t held() const { return held_; }  // tokens in the cache
     std::int32_t missing() const { return static_cast<std::int32_t>(tokens_.size()) - held_; }
     // Tokens that may still be emitted.
     std::int32_t room() const { return answer_.room(); }
     // What decides the bits of its keys and values.
-    PrefixKey key() const { return {tokens_, generated_from_, request_.cache_salt, request_.outlasts}; }
+    PrefixKey key() const { return {tokens_, rows_, request_.cache_salt, request_.outlasts}; }
 
     // Takes a sequence of the context, which holds the first `held` tokens. The first time, it makes room for
     // everything that the text can become.
@@ -175,7 +173,7 @@ private:
     bool begun_ = false;  // it was admitted before
     bool ended_ = false;
     std::vector<std::int32_t> tokens_;
-    std::int32_t generated_from_ = 0;
+    std::vector<kernels::RowClass> rows_;  // the class of each token
     std::int32_t held_ = 0;
     std::span<const std::int32_t> end_tokens_;
     Emission answer_;

@@ -15,6 +15,20 @@ std::int32_t short_given_tokens(const kernels::Ops& ops) {
     return kernels::cuda_capability(ops.describe().detail) == 90 ? kOneReading : kFourPasses;
 }
 
+std::vector<kernels::RowClass> classes_of(std::span<const std::uint8_t> generated, std::int32_t short_given) {
+    std::vector<kernels::RowClass> classes(generated.size(), kernels::RowClass::decode);
+    for (std::size_t begin = 0; begin < generated.size();) {
+        const auto from = generated.begin() + static_cast<std::ptrdiff_t>(begin);
+        const auto end = static_cast<std::size_t>(
+            std::find_if(from, generated.end(), [](std::uint8_t one) { return one != 0; }) - generated.begin());
+        const auto length = static_cast<std::int32_t>(end - begin);
+        std::fill(classes.begin() + static_cast<std::ptrdiff_t>(begin),
+                  classes.begin() + static_cast<std::ptrdiff_t>(end), class_of_given(length, short_given));
+        begin = std::max(end, begin + 1);
+    }
+    return classes;
+}
+
 bool evaluate_given(Context& context, std::span<const std::int32_t> tokens, SequenceId sequence,
                     const std::atomic<bool>* cancel) {
     const auto length = static_cast<std::int32_t>(std::min<std::size_t>(tokens.size(), 1 << 30));

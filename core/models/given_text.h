@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/models/context.h"
 
@@ -29,6 +30,9 @@ std::int32_t short_given_tokens(const kernels::Ops& ops);
 constexpr kernels::RowClass class_of_given(std::int32_t length, std::int32_t short_given) {
     return length <= short_given ? kernels::RowClass::decode : kernels::RowClass::prefill;
 }
+
+// The class of every token of a sequence, by whether it was generated (1) or given (0).
+std::vector<kernels::RowClass> classes_of(std::span<const std::uint8_t> generated, std::int32_t short_given);
 
 // Evaluates a whole segment of given text. Afterwards logits(0) belongs to its last token.
 bool evaluate_given(Context& context, std::span<const std::int32_t> tokens, SequenceId sequence = 0,

@@ -414,10 +414,12 @@ Outcome run_schedule(const std::string& target, unsigned seed, const Faults& fau
                 ++outcome.resumed;
             }
             const auto given = static_cast<std::int32_t>(next.from);
+            std::vector<std::uint8_t> generated(job.input.size(), 0);
+            generated.resize(input.size(), 1);
             const bool told = chance(4);
             outcome.told += told ? 1 : 0;
             next.ticket = batch.add({.input = std::move(input),
-                                     .generated_from = static_cast<std::int32_t>(job.input.size()),
+                                     .generated = std::move(generated),
                                      .begun = given,
                                      .chain = chain_of(job, faults.uncopied),
                                      .max_tokens = job.limit(target) - given,
@@ -638,8 +640,9 @@ void expect_the_same_bytes_back(kernels::KvFormat format) {
     EXPECT_EQ(run(disk, 48).restored_tokens, whole * kernels::kPagePositions);
     EXPECT_GE(disk->counters().from_disk, 2);
     EXPECT_EQ(run(host, 48).restored_tokens, whole * kernels::kPagePositions);
-    speculative::PageNames names({job.input, static_cast<std::int32_t>(job.input.size()), {}},
-                                 {.agree = false, .short_given = core::short_given_tokens(context.ops())});
+    const std::vector<std::uint8_t> given(job.input.size(), 0);
+    const auto rows = core::classes_of(given, core::short_given_tokens(context.ops()));
+    speculative::PageNames names({job.input, rows, {}}, false);
     for (std::int64_t page = 0; page < whole; ++page) {
         const auto id = names.next();
         ASSERT_TRUE(id);

@@ -128,8 +128,9 @@ TEST(BatchGenerator, TakesUpAnAnswerWhereItWasLeft) {
         BatchGenerator batch = make_batch(for_sequences(2));
         Recorder other, rest;
         BatchRequest again = request(static_cast<std::int32_t>(24 - done), 6);
-        again.generated_from = static_cast<std::int32_t>(again.input.size());
+        again.generated.resize(again.input.size(), 0);
         again.input.insert(again.input.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(done));
+        again.generated.resize(again.input.size(), 1);
         batch.add(request(24, 1), other);
         batch.add(std::move(again), rest);
         while (batch.step()) {
@@ -467,7 +468,8 @@ TEST(BatchGenerator, AnAnswerIsKnownWhereItsRowsHaveTheSameClass) {
         EXPECT_EQ(second.result.cached_tokens, agree ? 129 : 100);
         EXPECT_EQ(second.tokens, alone_of(turn, 8, 2));
         BatchRequest again = request_of(turn, 8, 2);
-        again.generated_from = 100;
+        again.generated.resize(100, 0);
+        again.generated.resize(turn.size(), 1);
         batch.add(std::move(again), marked);
         run(batch);
         EXPECT_GE(marked.result.cached_tokens, agree ? 132 : 100);
@@ -549,22 +551,23 @@ TEST(PrefixCache, FindsTheLongestBeginningAndDropsWhatWasNotUsedForLongest) {
     core::KvCache& cache = context.cache();
     speculative::PrefixCache kept({.cache = &cache, .ops = &context.ops()});
     const std::vector<std::int32_t> text = long_prompt(200);
-    const auto key = [&](std::size_t count, std::int32_t from = 200) {
-        return speculative::PrefixKey{std::span(text).first(count), from, {}};
-    };
+    const std::vector<kernels::RowClass> given(200, kernels::RowClass::prefill);
+    std::vector<kernels::RowClass> answer = given;
+    std::fill(answer.begin() + 30, answer.end(), kernels::RowClass::decode);
+    const auto key = [&](std::size_t count) { return speculative::PrefixKey{std::span(text).first(count), given, {}}; };
     const auto keep = [&](std::size_t count, std::int32_t token) {
         const core::SequenceId id = cache.create();
         std::vector<std::int32_t> own(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count));
         if (token >= 0) own[0] = token;
         EXPECT_TRUE(context.prefill(own, id));
-        kept.keep(id, {own, static_cast<std::int32_t>(count), {}});
+        kept.keep(id, {own, given, {}});
         return id;
     };
     cache.drop(0);
     const core::SequenceId shorter = keep(70, -1);
     EXPECT_EQ(kept.find(key(200)).sequence, shorter);
     EXPECT_EQ(kept.find(key(200)).length, 70);
-    EXPECT_EQ(kept.find(key(200, 30)).length, 30) << "later rows have another class";
+    EXPECT_EQ(kept.find({text, answer, {}}).length, 30) << "later rows have another class";
     const core::SequenceId other = keep(130, 5);
     EXPECT_EQ(kept.find(key(200)).sequence, shorter);
     keep(150, -1);  // makes the one of 70 superfluous

@@ -150,7 +150,7 @@ TEST(PrefixCache, AListOfTextsServesTargetAndDraft) {
     core::Context target(bundled(fast_backend(), "target"), options);
     core::Context draft(bundled(fast_backend(), "draft"), options);
     speculative::PrefixCache kept({.cache = &target.cache(), .ops = &target.ops()});
-    kept.add_draft({.cache = &draft.cache(), .classes = {.agree = true}, .ops = &draft.ops()});
+    kept.add_draft({.cache = &draft.cache(), .classes_agree = true, .ops = &draft.ops()});
     for (core::Context* context : {&target, &draft}) context->cache().drop(0);
     const std::vector<std::int32_t> whole = text(13);
     const auto first = [&](std::int32_t count) { return std::span(whole).first(static_cast<std::size_t>(count)); };
@@ -159,9 +159,10 @@ TEST(PrefixCache, AListOfTextsServesTargetAndDraft) {
         EXPECT_TRUE(context.prefill(first(count), id));
         return id;
     };
-    const speculative::PrefixKey key{whole, kPrompt, {}};
+    const std::vector<kernels::RowClass> rows(whole.size(), kernels::RowClass::prefill);
+    const speculative::PrefixKey key{whole, rows, {}};
     const core::SequenceId drafted = holding(draft, 130);
-    kept.keep(holding(target, 140), {first(150), kPrompt, {}}, drafted);
+    kept.keep(holding(target, 140), {first(150), rows, {}}, drafted);
     EXPECT_EQ(kept.find(key).length, 140);
     EXPECT_EQ(kept.find(key, PagesOf::draft).length, 130);
     // The draft's pages go from the end, the target's stay.

@@ -63,10 +63,7 @@ protected:
             model(), {.length = kLength, .prefill_rows = prefill_rows, .decode_rows = 33, .branches = branches});
     }
     speculative::PrefixCache kept_in(core::Context& target) {
-        return speculative::PrefixCache({.cache = &target.cache(),
-                                         .classes = {.agree = false, .short_given = limit()},
-                                         .ops = &target.ops(),
-                                         .keeps_left = true});
+        return speculative::PrefixCache({.cache = &target.cache(), .ops = &target.ops(), .keeps_left = true});
     }
     // Logits after the whole text, bit for bit.
     static std::vector<float> logits(core::Context& of) {
@@ -189,14 +186,15 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
                              std::vector<std::uint8_t>(cache.generated().begin(), cache.generated().end()));
         // A branch that goes on by itself and is parked.
         if (below(4) == 0 && cache.room_for_branches(1, 1) > 0) {
-            const core::SequenceId fork = cache.fork();
+            const core::SequenceId fork = target.fork(cache.id());
             const std::int32_t token = 5;
             const kernels::TokenRef row = kernels::TokenRef::id(token);
             ASSERT_TRUE(target.evaluate(RowClass::decode, std::span(&row, 1), {}, fork));
-            cache.keep(fork, std::span(&token, 1));
             earlier.push_back(earlier.back());
             earlier.back().first.push_back(token);
             earlier.back().second.push_back(1);
+            const std::vector<RowClass> rows = core::classes_of(earlier.back().second, limit());
+            kept.keep(fork, {earlier.back().first, rows, {}});
         }
         // Some tokens are generated, with drafts that are rejected.
         for (std::int32_t i = below(6); i > 0; --i) {
@@ -221,8 +219,15 @@ TEST(GivenTextInBatches, SharesRowsOfTheSameClassAlone) {
         std::iota(all.begin(), all.end(), 0);
         return all;
     }();
-    const auto common = [&](std::int32_t a, std::int32_t b, bool agree) {
-        return speculative::common_prefix({std::span(tokens).first(250), a, ""}, {tokens, b, ""}, {agree, 64});
+    // Texts whose first tokens are given.
+    const auto common = [&](std::size_t a, std::size_t b, bool agree) {
+        const auto rows = [](std::size_t given) {
+            std::vector<std::uint8_t> generated(given, 0);
+            generated.resize(300, 1);
+            return core::classes_of(generated, 64);
+        };
+        const std::vector<RowClass> here = rows(a), there = rows(b);
+        return speculative::common_prefix({std::span(tokens).first(250), here, ""}, {tokens, there, ""}, agree);
     };
     EXPECT_EQ(common(200, 200, false), 250);
     EXPECT_EQ(common(200, 230, false), 200);
