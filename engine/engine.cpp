@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -205,6 +206,14 @@ std::string Engine::instruction_set() const {
     // Ranks that divide a layer make the bits of one of them.
     if (state_->ranks != nullptr) return without_threads(state_->ranks->rank(0).describe());
     if (state_->list == nullptr) return without_threads(ops().describe());
+    // Hosts with devices of one kind compute what one of them does.
+    if (state_->options.hosts) {
+        std::set<std::string> kinds;
+        for (std::size_t d = 0; d < state_->placement.size(); ++d) {
+            if (state_->placement[d].count > 0) kinds.insert(without_threads(state_->list->device(d).describe()));
+        }
+        if (kinds.size() == 1) return *kinds.begin();
+    }
     // A device that has all layers computes what it does alone.
     const auto has_some = [](const PlacedLayers& part) { return part.count > 0; };
     const bool one = std::ranges::count_if(state_->placement, has_some) == 1;
@@ -223,6 +232,10 @@ const std::string& Engine::page_fingerprint() const {
     if (state_->ranks != nullptr) {
         text += ", shares";
         for (const std::int32_t share : state_->ranks->shares()) text += " " + std::to_string(share);
+    }
+    if (state_->options.hosts) {
+        text += ", layers";
+        for (const PlacedLayers& part : state_->placement) text += " " + std::to_string(part.count);
     }
     const SyntheticModel& random = state_->options.random_target;
     if (state_->loaded_target.empty()) return text += ", random " + random.shape + " " + random.quant_type;

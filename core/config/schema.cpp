@@ -249,7 +249,8 @@ std::vector<KeySpec> make_schema() {
          0,
          1 << 20,
          {},
-         "with a process on each of several hosts, how many layers each host has; empty: as many as fit, on the fastest "
+         "with a process on each of several hosts, how many layers each host has; empty: as many as fit, on the "
+         "fastest "
          "first"},
         {"runtime.split_mode",
          ValueType::choice,

@@ -43,7 +43,10 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<ModelSource> source, ke
         model->stages_.push_back(std::move(prepared));
         if (options.progress) options.progress(std::min(done, total), total);
     };
-    StageMaker(*model->source_, {.context = context, .check_weights = true, .check_devices = options.devices, .bytes_taken = &done}, prepare).run();
+    StageMaker(*model->source_,
+               {.context = context, .check_weights = true, .check_devices = options.devices, .bytes_taken = &done},
+               prepare)
+        .run();
     return model;
 }
 

@@ -162,7 +162,7 @@ Meeting receive_all(const Launch& launch, const kernels::NcclId& id) {
         }
         const Socket one(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!one) continue;
-        // Whoever else connects says something else, or nothing.
+        // Others that connect say something else, or nothing.
         const auto soon = after(kGreeting);
         Greeting greeting;
         if (!read_all(one.get(), &greeting, sizeof(greeting), soon)) continue;

@@ -12,8 +12,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBytes = 1;  // ncclUint8
-// A wait looks again at once for so long, for the sake of latency, and sleeps between looks from then on.
-constexpr std::chrono::microseconds kEager{5000}, kPause{50};
+// A wait looks again at once for so long, for the sake of latency. Then it sleeps a little between looks, so that a
+// host whose cores are all busy runs what is waited for; and after a while, when no one generates, longer.
+constexpr std::chrono::microseconds kEager{200}, kPause{20}, kIdle{1'000'000}, kIdlePause{500};
 
 struct PlainBuffer final : LinkBuffer {
     explicit PlainBuffer(std::size_t bytes) : memory(new std::byte[bytes]) {
@@ -128,11 +129,7 @@ void HostLink::finish(int result, int peer, double seconds) {
             }
             lose(name(peer) + " has not answered for " + seconds_text(seconds) + kWayOn);
         }
-        if (spent < kEager) {
-            std::this_thread::yield();
-        } else {
-            std::this_thread::sleep_for(kPause);
-        }
+        if (spent > kEager) std::this_thread::sleep_for(spent < kIdle ? kPause : kIdlePause);
     }
 }
 

@@ -168,6 +168,7 @@ split_mode = "layer"
 device_shares = [1, 2]
 row_handover = "link"
 device_layers = [3, 4]
+host_layers = [2, 5]
 device_mib = [24576, 0]
 threads = 2
 kv_cache = "q8"

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "tests/app/program.h"
+#include "tests/hosts/free_port.h"
 
 namespace foresay::testing {
 namespace {
@@ -33,19 +32,6 @@ std::string host_name() {
     return name;
 }
 
-// A port that no one has at this moment.
-std::string free_port() {
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    ::bind(socket, reinterpret_cast<sockaddr*>(&address), size);
-    ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-    ::close(socket);
-    return std::to_string(ntohs(address.sin_port));
-}
-
 // As torchrun sets them. The limits are those of a machine that may be busy.
 Environment of_rank(int rank, int size, const std::string& port) {
     return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)},  {"MASTER_ADDR", "127.0.0.1"},
@@ -54,7 +40,7 @@ Environment of_rank(int rank, int size, const std::string& port) {
 }
 
 std::vector<Call> calls_of(int size, const std::vector<std::string>& arguments) {
-    const std::string port = free_port();
+    const std::string port = std::to_string(free_port());
     std::vector<Call> calls(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
         calls[static_cast<std::size_t>(rank)].arguments = arguments;
@@ -113,17 +99,6 @@ TEST(Hosts, TwoGiveTheTextOfOneWithSpeculation) {
 
 TEST(Hosts, ThreeGiveTheTextOfOne) { expect_text_of_one(kThree, 3, {"--temperature", "0.8", "--seed", "3"}); }
 
-// Several texts at once, whose pages are shared and copied: their ids are compared with each text alone in one process.
-TEST(Hosts, TwoServeABatch) {
-    const std::vector<std::string> batch = {"bench",       "batch", "--device", "cpu", "--threads", "1",  "--runs", "1",
-                                            "--sequences", "3",     "--in",     "20",  "--out",     "12", "--json"};
-    const Outcome alone = run(batch);
-    ASSERT_EQ(alone.status, 0) << alone.error;
-    const std::vector<Outcome> ranks = run_all(calls_of(2, with(batch, {"--set", "runtime.host_layers=" + kTwo})));
-    ASSERT_EQ(ranks[0].status, 0) << ranks[0].error;
-    EXPECT_EQ(ranks[1].status, 0) << ranks[1].error;
-}
-
 // The memory of a conversation: turns, a branch, and pages that leave the cache.
 TEST(Hosts, TwoHoldTheSameConversation) {
     const std::vector<std::string> chat = {"chat", "--lines", "-n", "10", "--device", "cpu", "--threads", "1"};
@@ -142,8 +117,9 @@ TEST(Hosts, TwoHoldTheSameConversation) {
 }
 
 TEST(Hosts, SayWhatLiesWhere) {
-    const std::vector<Outcome> ranks = run_all(calls_of(
-        2, {"inspect", "--device", "cpu", "--threads", "1", "--set", "runtime.host_layers=" + kTwo, "--json"}));
+    const std::vector<Outcome> ranks =
+        run_all(calls_of(2, {"inspect", source("models/python-coder/target-q4_k_m.gguf"), "--device", "cpu",
+                             "--threads", "1", "--set", "runtime.host_layers=" + kTwo, "--json"}));
     ASSERT_EQ(ranks[0].status, 0) << ranks[0].error;
     EXPECT_EQ(ranks[1].status, 0) << ranks[1].error;
     const auto devices = nlohmann::json::parse(ranks[0].out).at("devices");
@@ -250,12 +226,16 @@ TEST(Hosts, EndWhenRankZeroHangs) {
 // The conversation goes on: each further answer is the sentence, and what was said is there to be saved.
 TEST(Hosts, ASessionOutlivesARank) {
     std::atomic<pid_t> process = 0;
-    std::vector<Call> calls = calls_of(2, {"chat", "--lines", "-n", "400", "--device", "cpu", "--threads", "1", "--set",
+    std::vector<Call> calls = calls_of(2, {"chat", "--lines", "-n", "12", "--device", "cpu", "--threads", "1", "--set",
                                            "runtime.host_layers=" + kTwo});
     const std::string saved = (scratch() / "saved.json").string();
-    calls[0].input = "def first(a):\ndef second(b):\n/save " + saved + "\n/quit\n";
-    when_it_answers(
-        calls, 1, [](pid_t pid) { ::kill(pid, SIGKILL); }, process);
+    for (int i = 0; i < 60; ++i) calls[0].input += "def function_" + std::to_string(i) + "(a):\n";
+    calls[0].input += "/save " + saved + "\n/quit\n";
+    calls[1].on_error = [&process](pid_t pid) { process = pid; };
+    // Some turns are done by then.
+    calls[0].on_more = [&process](pid_t, const Outcome& outcome) {
+        if (outcome.out.size() > 200) ::kill(process, SIGKILL);
+    };
     const std::vector<Outcome> ranks = run_all(calls);
     const std::string sentence = "the connection to rank 1 (" + host_name() + ") is lost";
     const std::size_t once = ranks[0].error.find(sentence);
@@ -298,7 +278,7 @@ Outcome start_with(const Environment& environment) {
 }
 
 TEST(Hosts, SayWhatIsMissingAtTheStart) {
-    const Environment both = of_rank(0, 2, free_port());
+    const Environment both = of_rank(0, 2, std::to_string(free_port()));
     EXPECT_THAT(start_with({{"WORLD_SIZE", "2"}}).error, HasSubstr("WORLD_SIZE is 2, and RANK is not set"));
     Environment other = both;
     other.emplace_back("FORESAY_NCCL", "/no/such/libnccl.so");
@@ -326,8 +306,8 @@ TEST(Hosts, AreOfOneSize) {
 
 // A command without a model needs no other rank.
 TEST(Hosts, OtherCommandsRunAlone) {
-    const Outcome outcome =
-        run(Call{.arguments = {"tokenize", "--json", "-p", "a"}, .environment = of_rank(0, 2, free_port())});
+    const Outcome outcome = run(Call{.arguments = {"tokenize", "--json", "-p", "a"},
+                                     .environment = of_rank(0, 2, std::to_string(free_port()))});
     EXPECT_THAT(outcome.error, Not(HasSubstr("rank")));
 }
 

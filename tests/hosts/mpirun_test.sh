@@ -1,6 +1,6 @@
 #!/bin/sh
-# mpirun_test.sh PROGRAM LIBRARY: two processes started by Open MPI's mpirun, connected by LIBRARY in place of NCCL, give
-# the text of one. Exit status 77 means not run.
+# mpirun_test.sh PROGRAM LIBRARY: two processes started by Open MPI's mpirun, connected by LIBRARY in place of NCCL,
+# give the text of one. Exit status 77 means not run.
 set -eu
 command -v mpirun > /dev/null || { echo "not run: mpirun is not installed"; exit 77; }
 mpirun --version 2> /dev/null | grep -q "Open MPI" || { echo "not run: mpirun is not Open MPI's"; exit 77; }
