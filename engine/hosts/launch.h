@@ -20,7 +20,7 @@ struct Launch {
     std::uint16_t port = 0;        // where rank 0 gives the others NCCL's id
     std::string origin;            // "RANK and WORLD_SIZE"
     double start_seconds = 120.0;  // for all ranks to come: FORESAY_HOST_START
-    double seconds = 5.0;          // for an answer: FORESAY_HOST_WAIT
+    double seconds = 4.0;          // for an answer: FORESAY_HOST_WAIT
 };
 
 // nullopt: there is one process. `variable` reads one of the environment; null: it is not set.

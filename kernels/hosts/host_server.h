@@ -27,7 +27,7 @@ struct HostServerOptions {
     // Loads what the request names and returns the ops of each device. progress() throws to end it.
     using Progress = std::function<void(std::int64_t done, std::int64_t all)>;
     std::function<std::vector<NotedOps>(MessageReader request, const Progress& progress)> load;
-    double start_seconds = 120.0, seconds = 5.0;  // that rank 0 may be silent: before its first message, and later
+    double start_seconds = 120.0, seconds = 4.0;  // that rank 0 may be silent: before its first message, and later
 };
 
 class HostServer {

@@ -199,7 +199,7 @@ void RemoteOps::flush(Space& a) {
     a.head.begins = a.head.has_rows = false;
     a.posted = true;
     group_->post(device_.rank, request_, {a.rows_there.get(), rows}, {a.logits_there.get(), logits},
-                 group_->seconds() * (1.0 + a.head.rows / kRowsPerLimit));
+                 group_->seconds() * std::max(1.0, a.head.rows / kRowsPerLimit));
 }
 
 void RemoteOps::finish(Space& a) {

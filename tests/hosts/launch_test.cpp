@@ -83,7 +83,7 @@ TEST(Launch, LeaderWorkerSet) {
 
 TEST(Launch, Limits) {
     const Variables two = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "a"}};
-    EXPECT_EQ(launch(two)->seconds, 5.0);
+    EXPECT_EQ(launch(two)->seconds, 4.0);
     EXPECT_EQ(launch(two)->start_seconds, 120.0);
     Variables longer = two;
     longer["FORESAY_HOST_WAIT"] = "0.5";
