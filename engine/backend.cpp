@@ -29,29 +29,34 @@ BackendChoice choose_backend(const core::Config& config) {
     return choice;
 }
 
+std::vector<core::Config> each_device(const core::Config& config) {
+    std::vector<core::Config> all;
+    for (const std::string& name : config.devices.empty() ? std::vector{config.device} : config.devices) {
+        core::Config one = config;
+        one.device = name;
+        one.devices.clear();
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
 std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice) {
     if (choice.list) {
         const bool link = choice.rows && std::get<std::string>(config.setting("runtime.row_handover").value) == "link";
-        std::vector<std::shared_ptr<kernels::Ops>> devices;
+        const std::vector<core::Config> configs = each_device(config);
         std::vector<BackendChoice> choices;
-        for (const std::string& name : config.devices) {
-            core::Config one = config;
-            one.device = name;
-            one.devices.clear();
-            BackendChoice device = choose_backend(one);
+        for (const core::Config& one : configs) choices.push_back(choose_backend(one));
+        std::vector<std::shared_ptr<kernels::Ops>> devices;
+        for (std::size_t i = 0; i < configs.size(); ++i) {
+            BackendChoice& own = choices[i];
             // Ranks that run at once share a device that is named twice; others take turns.
-            if (link && device.cuda) {
-                for (const std::string& other : config.devices) {
-                    one.device = other;
-                    device.parts += choose_backend(one).device == device.device ? 1 : 0;
-                }
-                --device.parts;
-                device.part =
-                    static_cast<std::int32_t>(std::ranges::count(choices, device.device, &BackendChoice::device));
-                one.device = name;
+            const auto same = [&](const BackendChoice& other) { return other.device == own.device; };
+            if (link && own.cuda) {
+                own.part = static_cast<std::int32_t>(
+                    std::count_if(choices.begin(), choices.begin() + std::ptrdiff_t(i), same));
+                own.parts = static_cast<std::int32_t>(std::ranges::count_if(choices, same));
             }
-            choices.push_back(device);
-            devices.push_back(open_backend(one, device));
+            devices.push_back(open_backend(configs[i], own));
         }
         if (choice.rows) {
             auto ops = std::make_unique<kernels::DividedOps>(

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/config/config.h"
 #include "kernels/ops.h"
@@ -27,6 +28,8 @@ struct BackendChoice {
 };
 
 BackendChoice choose_backend(const core::Config& config);
+// runtime.devices, or else runtime.device, each as a configuration that names it alone.
+std::vector<core::Config> each_device(const core::Config& config);
 std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice);
 
 // "cpu (avx512, 2 threads)"

@@ -71,7 +71,7 @@ std::unique_ptr<kernels::Ops> Engine::State::open_hosts(const core::Config& next
     if (choice.rows) throw rows_on_one_host(next);
     std::vector<std::shared_ptr<kernels::Ops>> devices;
     std::vector<std::string> names;
-    for (const core::Config& one : host_devices(next)) {
+    for (const core::Config& one : each_device(next)) {
         devices.push_back(engine::open_backend(one, choose_backend(one)));
         names.push_back(one.device == "auto" ? devices.back()->describe().name : one.device);
     }

@@ -187,43 +187,16 @@ void DividedOps::run_noted(Space& a) {
     if (!std::exchange(a.notes, false)) return;
     if (run_linked(a)) return;
     begin_in(a, a.out);
-    for (const Noted& call : a.noted) {
-        using Kind = LinkedCall::Op;
-        const Op& op = *call.prepared;
-        switch (call.op) {
-            case Kind::embed:
-                embed(op, a);
-                break;
-            case Kind::attention_in:
-                attention_in(op, a, *call.kv, call.layer);
-                break;
-            case Kind::attend:
-                attend(op, a, *call.kv, call.layer);
-                break;
-            case Kind::attention_out:
-                attention_out(op, a);
-                break;
-            case Kind::mlp_in:
-                mlp_in(op, a);
-                break;
-            case Kind::mlp_out:
-                mlp_out(op, a);
-                break;
-            case Kind::head:
-                lm_head(op, a);
-                break;
-        }
-    }
+    for (const Noted& call : a.noted) run_op(call.op, *this, *call.prepared, a, call.kv, call.layer);
 }
 
 bool DividedOps::run_linked(Space& a) {
-    using Kind = LinkedCall::Op;
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         std::vector<LinkedCall>& calls = a.calls[r];
         calls.clear();
         for (const Noted& noted : a.noted) {
             const Op& op = *noted.prepared;
-            const bool everywhere = noted.op != Kind::embed && noted.op != Kind::head;
+            const bool everywhere = noted.op != ForwardOp::embed && noted.op != ForwardOp::lm_head;
             if (everywhere && (op.alone || !op.ops[r])) return false;
             if (!op.ops[r]) continue;
             LinkedCall call{.op = noted.op, .prepared = op.ops[r].get()};
@@ -235,7 +208,7 @@ bool DividedOps::run_linked(Space& a) {
             call.heads = op.heads;
             call.sums = !op.finish.empty();
             calls.push_back(call);
-            if (call.sums) calls.push_back({.op = Kind::mlp_out, .prepared = op.finish[r].get()});
+            if (call.sums) calls.push_back({.op = ForwardOp::mlp_out, .prepared = op.finish[r].get()});
         }
     }
     for (std::size_t r = 0; r < backends_.size(); ++r) {
@@ -252,7 +225,7 @@ bool DividedOps::run_linked(Space& a) {
 
 void DividedOps::embed(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
-    if (note(a, {LinkedCall::Op::embed, &self(op)})) return;
+    if (note(a, {ForwardOp::embed, &self(op)})) return;
     run_alone(&Ops::embed, self(op), a);
     a.fresh = 1u << self(op).rank;
 }
@@ -260,7 +233,7 @@ void DividedOps::embed(const PreparedOp& op, Workspace& workspace) {
 void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, int32_t layer) {
     Space& a = self(workspace);
     auto& all = static_cast<Kv&>(kv);
-    if (note(a, {LinkedCall::Op::attention_in, &self(op), &all, layer})) return;
+    if (note(a, {ForwardOp::attention_in, &self(op), &all, layer})) return;
     spread(a, self(op).alone ? 1u << self(op).rank : a.ranks);
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!self(op).ops[r]) continue;
@@ -272,7 +245,7 @@ void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPage
 void DividedOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) {
     Space& a = self(workspace);
     auto& all = const_cast<Kv&>(static_cast<const Kv&>(kv));  // noted beside those of attention_in
-    if (note(a, {LinkedCall::Op::attend, &self(op), &all, layer})) return;
+    if (note(a, {ForwardOp::attend, &self(op), &all, layer})) return;
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!self(op).ops[r]) continue;
         const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
@@ -303,20 +276,20 @@ void DividedOps::project(const Op& op, Space& a, Values values) {
 
 void DividedOps::attention_out(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
-    if (note(a, {LinkedCall::Op::attention_out, &self(op)})) return;
+    if (note(a, {ForwardOp::attention_out, &self(op)})) return;
     if (self(op).alone) return run_alone(&Ops::attention_out, self(op), a);
     project(self(op), a, Values::attended);
 }
 
 void DividedOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
-    if (note(a, {LinkedCall::Op::mlp_in, &self(op)})) return;
+    if (note(a, {ForwardOp::mlp_in, &self(op)})) return;
     run_all(&Ops::mlp_in, self(op), a);
 }
 
 void DividedOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
-    if (note(a, {LinkedCall::Op::mlp_out, &self(op)})) return;
+    if (note(a, {ForwardOp::mlp_out, &self(op)})) return;
     if (self(op).alone) return run_alone(&Ops::mlp_out, self(op), a);
     project(self(op), a, Values::inner);
 }
@@ -364,7 +337,7 @@ void DividedOps::per_layer(const PreparedOp& op, Workspace& workspace) {
 void DividedOps::lm_head(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
     a.head = &self(op);
-    if (note(a, {LinkedCall::Op::head, &self(op)})) return run_noted(a);
+    if (note(a, {ForwardOp::lm_head, &self(op)})) return run_noted(a);
     run_all(&Ops::lm_head, self(op), a);
 }
 
@@ -389,19 +362,12 @@ std::span<float> DividedOps::logits(Workspace& workspace, int32_t i) {
 }
 
 void DividedOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
-    Space& a = self(workspace);
-    a.kept.reserve(plans);
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-        a.slots[static_cast<std::size_t>(slots[i])] =
-            a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling, slots[i]);
-    }
+    self(workspace).slots.sample(plans, slots, [&](int32_t i) { return logits(workspace, i); });
 }
 
-SampledToken DividedOps::sampled(Workspace& workspace, int32_t slot) {
-    return self(workspace).slots[static_cast<std::size_t>(slot)];
-}
+SampledToken DividedOps::sampled(Workspace& workspace, int32_t slot) { return self(workspace).slots.sampled(slot); }
 
-Candidates DividedOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).kept.at(slot); }
+Candidates DividedOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).slots.candidates(slot); }
 
 std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
     Space& a = self(workspace);

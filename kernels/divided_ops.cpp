@@ -332,8 +332,7 @@ std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shap
     space->rows.reserve(static_cast<std::size_t>(max_rows));
     space->logits.resize(static_cast<std::size_t>(max_logit_rows) * static_cast<std::size_t>(shape.vocab));
     space->known.resize(static_cast<std::size_t>(max_logit_rows));
-    space->slots.resize(kTokenSlots);
-    space->sampling.reserve(shape.vocab);
+    space->slots.reserve(shape.vocab);
     return space;
 }
 

@@ -25,7 +25,7 @@ struct DividedOps::Op final : PreparedOp {
 
 // An op of a forward that may be run linked.
 struct DividedOps::Noted {
-    LinkedCall::Op op = LinkedCall::Op::embed;
+    ForwardOp op = ForwardOp::embed;
     const Op* prepared = nullptr;
     Kv* kv = nullptr;
     std::int32_t layer = 0;
@@ -49,9 +49,7 @@ struct DividedOps::Space final : Workspace {
     const Op* head = nullptr;                    // of the forward
     std::vector<float> logits;                   // [logit rows, V]
     std::vector<std::uint8_t> known;             // logit rows that are there
-    std::vector<SampledToken> slots;
-    KeptCandidates kept;
-    SamplingScratch sampling;
+    HostSlots slots;
 
     std::size_t count() const { return rows.size(); }
     static std::span<float> first(HostMemory& memory, std::int64_t values) {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <span>
 
-#include "kernels/ops.h"
+#include "kernels/forward_op.h"
 #include "kernels/row_division.h"
 
 namespace foresay::kernels {
@@ -38,8 +38,7 @@ struct Whole {
 
 // An op of a forward that backends run together (LayerShare::run_linked), of one of them: its part of the layer.
 struct LinkedCall {
-    enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
-    Op op = Op::embed;
+    ForwardOp op = ForwardOp::embed;  // one that divides: not moe, per_layer_embed, per_layer
     const PreparedOp* prepared = nullptr;
     const KvPages* kv = nullptr;  // attention_in, attend; the backend's own pages and layer
     std::int32_t layer = 0;
@@ -88,7 +87,7 @@ public:
     // they cannot.
     virtual bool link(std::span<LayerShare* const> /*all*/) { return false; }
     // Whether this one can run its part of the forward that has begun in `workspace`: all layers divided, each with a
-    // part of this backend. The first call may be embed and the last one head. No call before has been given to it.
+    // part of this backend. The first call may be embed and the last one lm_head. No call before has been given to it.
     virtual bool can_run_linked(Workspace& /*workspace*/, std::span<const LinkedCall> /*calls*/) { return false; }
     // Starts it, without waiting. Only if all can, and then all of them must before any is waited for. Afterwards every
     // workspace has the whole residual stream. A backend that does not hear from another in time throws Error where its

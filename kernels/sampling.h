@@ -102,4 +102,30 @@ private:
     std::vector<float> logits_;
 };
 
+// The token slots of a workspace, for backends that sample one row after the other on the host.
+class HostSlots {
+public:
+    // Before anything else; after that sampling allocates nothing, but for the first plan that keeps candidates.
+    void reserve(std::int32_t vocab) {
+        tokens_.resize(kTokenSlots);
+        scratch_.reserve(vocab);
+    }
+    // Ops::sample(). logits(i) is a span of logit row i.
+    template <class Logits>
+    void sample(std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots, const Logits& logits) {
+        kept_.reserve(plans);
+        for (std::size_t i = 0; i < plans.size(); ++i) {
+            tokens_[static_cast<std::size_t>(slots[i])] =
+                kept_.sample(logits(static_cast<std::int32_t>(i)), plans[i], scratch_, slots[i]);
+        }
+    }
+    SampledToken sampled(std::int32_t slot) const { return tokens_[static_cast<std::size_t>(slot)]; }
+    Candidates candidates(std::int32_t slot) { return kept_.at(slot); }
+
+private:
+    std::vector<SampledToken> tokens_;
+    KeptCandidates kept_;
+    SamplingScratch scratch_;
+};
+
 }  // namespace foresay::kernels

@@ -13,9 +13,7 @@ bool BatchGenerator::State::warm_up() {
     if (model && !model->warm_up(target())) return false;
     constexpr double kBudgetMs = 150.0;
     if (cache().free_sequences() == 0) kept.evict_text();
-    const std::int32_t pages = core::pages_for(costs.widest());
-    while (cache().free_pages() < pages && kept.evict_page()) {
-    }
+    kept.free_pages(core::pages_for(costs.widest()));
     warm = time_forwards(target(), costs, kBudgetMs, parts.now);
     if (warm) time_attention(target(), costs, kBudgetMs / 4.0, parts.now);
     return warm;
@@ -231,9 +229,7 @@ void BatchGenerator::State::draft() {
         if (sequence.drafts_alone()) {
             sequence.draft_alone();
             const std::int32_t drafted = sequence.drafted() + (sequence.open_slot() >= 0 ? 1 : 0);
-            pages = cache().missing_pages(sequence.id(), rows.rows + drafted);
-            while (pages > cache().free_pages() && kept.evict_page()) {
-            }
+            kept.free_pages(cache().missing_pages(sequence.id(), rows.rows + drafted));
             return;
         }
         if (sequence.mode() == core::SpeculationMode::fixed) fixed_texts.push_back(&sequence);

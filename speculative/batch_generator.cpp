@@ -397,8 +397,7 @@ bool BatchGenerator::State::may_run_ahead() {
     }
     const auto due = std::ranges::count_if(running, [](const auto& sequence) { return !sequence->paused; });
     if (decoding != static_cast<std::size_t>(due)) return false;
-    while (parts.shares_target && pages > cache().free_pages() && kept.evict_page()) {
-    }
+    if (parts.shares_target) kept.free_pages(pages);
     if (pages > cache().free_pages()) return false;
     // Asked last, for a round begins with it.
     return std::ranges::all_of(current.chosen, [](Sequence* sequence) {

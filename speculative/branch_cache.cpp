@@ -150,8 +150,7 @@ std::int32_t BranchCache::room_for_branches(std::int32_t wanted, std::int32_t ro
     const std::int64_t each = (static_cast<std::int64_t>(size()) + room + kPage - 1) / kPage - whole;
     while (cache.free_sequences() < wanted && kept_->evict_text()) {
     }
-    while (cache.free_pages() / each < wanted && kept_->evict_page()) {
-    }
+    kept_->free_pages(wanted * each);
     return static_cast<std::int32_t>(
         std::min<std::int64_t>({wanted, cache.free_sequences(), cache.free_pages() / each}));
 }

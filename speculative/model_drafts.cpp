@@ -34,9 +34,7 @@ bool ModelDrafts::warm_up(core::Context& target) {
     constexpr double kBudgetMs = 60.0;
     core::KvCache& cache = context_->cache();
     if (cache.free_sequences() == 0) kept_.evict_text(PagesOf::draft);
-    const std::int32_t pages = core::pages_for(costs_.widest());
-    while (cache.free_pages() < pages && kept_.evict_page(PagesOf::draft)) {
-    }
+    kept_.free_pages(core::pages_for(costs_.widest()), PagesOf::draft);
     warm_ = time_forwards(*context_, costs_, kBudgetMs, now_);
     if (warm_) switch_ms_ = std::max(0.0, time_after(target, *context_, now_) - costs_.verify_ms(1));
     return warm_;

@@ -172,6 +172,14 @@ void PrefixCache::remove_empty() {
                   [this](const Text& text) { return !has(text, PagesOf::target) && !has(text, PagesOf::draft); });
 }
 
+bool PrefixCache::free_pages(std::int64_t pages, PagesOf of) {
+    const core::KvCache& cache = *pool(of).cache;
+    while (cache.free_pages() < pages) {
+        if (!evict_page(of)) return false;
+    }
+    return true;
+}
+
 bool PrefixCache::evict_text(PagesOf of) {
     const auto text = oldest(of);
     if (text == texts_.end()) return false;

@@ -97,6 +97,8 @@ public:
     // Drops the last page of the text that was not used for the longest time; what it has in this pool when no page is
     // left. False: nothing is kept there.
     bool evict_page(PagesOf of = PagesOf::target);
+    // evict_page() until so many pages are free. False: there are not so many to drop.
+    bool free_pages(std::int64_t pages, PagesOf of = PagesOf::target);
     // Drops what that text has in this pool, which makes a sequence free.
     bool evict_text(PagesOf of = PagesOf::target);
     // Drops everything, and stores nothing.

@@ -250,8 +250,7 @@ std::vector<KeySpec> make_schema() {
          1 << 20,
          {},
          "with a process on each of several hosts, how many layers each host has; empty: as many as fit, on the "
-         "fastest "
-         "first"},
+         "fastest first"},
         {"runtime.split_mode",
          ValueType::choice,
          std::string("layer"),

@@ -3,29 +3,7 @@
 namespace foresay::core {
 
 void run_stage(kernels::Ops& ops, const Model::Stage& stage, kernels::Workspace& workspace, kernels::KvPages& kv) {
-    const kernels::PreparedOp& op = *stage.op;
-    switch (stage.kind) {
-        case StageKind::embed:
-            return ops.embed(op, workspace);
-        case StageKind::per_layer_embed:
-            return ops.per_layer_embed(op, workspace);
-        case StageKind::attention_in:
-            return ops.attention_in(op, workspace, kv, stage.kv);
-        case StageKind::attend:
-            return ops.attend(op, workspace, kv, stage.kv);
-        case StageKind::attention_out:
-            return ops.attention_out(op, workspace);
-        case StageKind::mlp_in:
-            return ops.mlp_in(op, workspace);
-        case StageKind::mlp_out:
-            return ops.mlp_out(op, workspace);
-        case StageKind::moe:
-            return ops.moe(op, workspace);
-        case StageKind::per_layer:
-            return ops.per_layer(op, workspace);
-        case StageKind::lm_head:
-            return ops.lm_head(op, workspace);
-    }
+    kernels::run_op(stage.kind, ops, *stage.op, workspace, &kv, stage.kv);
 }
 
 bool forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch,

@@ -15,23 +15,12 @@
 #include <vector>
 
 #include "core/models/model_source.h"
-#include "kernels/ops.h"
+#include "kernels/forward_op.h"
 
 namespace foresay::core {
 
-// In the order of StageSpec.
-enum class StageKind : std::uint8_t {
-    embed,
-    per_layer_embed,
-    attention_in,
-    attend,
-    attention_out,
-    mlp_in,
-    mlp_out,
-    moe,
-    per_layer,
-    lm_head,
-};
+using StageKind = kernels::ForwardOp;
+// In the order of StageKind.
 using StageSpec = std::variant<kernels::EmbedSpec, kernels::PerLayerEmbedSpec, kernels::AttentionInSpec,
                                kernels::AttendSpec, kernels::AttentionOutSpec, kernels::MlpInSpec, kernels::MlpOutSpec,
                                kernels::MoeSpec, kernels::PerLayerSpec, kernels::LmHeadSpec>;

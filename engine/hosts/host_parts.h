@@ -11,8 +11,6 @@
 
 namespace foresay::engine {
 
-// The devices of this host, each as a configuration that names it alone.
-std::vector<core::Config> host_devices(const core::Config& config);
 // Why devices of several hosts cannot divide each layer.
 Error rows_on_one_host(const core::Config& config);
 // Connects this rank with the others.

@@ -27,7 +27,7 @@ constexpr double kLoadPause = 180.0;
 std::unique_ptr<kernels::LinkDevice> link_device(const core::Config& config, int rank) {
     const kernels::Nccl& nccl = kernels::Nccl::open();
     if (nccl.host_memory) return kernels::make_host_link_device();
-    for (const core::Config& one : host_devices(config)) {
+    for (const core::Config& one : each_device(config)) {
         const BackendChoice choice = choose_backend(one);
         if (choice.cuda) return kernels::make_cuda_link_device(choice.device);
     }
@@ -37,17 +37,6 @@ std::unique_ptr<kernels::LinkDevice> link_device(const core::Config& config, int
 }
 
 }  // namespace
-
-std::vector<core::Config> host_devices(const core::Config& config) {
-    std::vector<core::Config> all;
-    for (const std::string& name : config.devices.empty() ? std::vector{config.device} : config.devices) {
-        core::Config one = config;
-        one.device = name;
-        one.devices.clear();
-        all.push_back(std::move(one));
-    }
-    return all;
-}
 
 std::unique_ptr<kernels::HostLink> open_link(const Launch& launch, const core::Config& config) {
     const kernels::Nccl& nccl = kernels::Nccl::open();

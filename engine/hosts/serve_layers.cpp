@@ -34,7 +34,7 @@ core::Config own_config(core::Config config, const Launch& launch) {
 class LayerServer {
 public:
     LayerServer(core::Config config, const EngineOptions& options) : config_(std::move(config)), options_(options) {
-        for (const core::Config& one : host_devices(config_)) {
+        for (const core::Config& one : each_device(config_)) {
             devices_.push_back(open_backend(one, choose_backend(one)));
         }
     }

@@ -249,7 +249,7 @@ public:
     void per_layer(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::per_layer, op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override {
         // Chunks of a prompt before the last have no logit rows; their calls still run now.
-        if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::head, op, workspace);
+        if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::lm_head, op, workspace);
         run_noted(self(workspace), [] {});
     }
 
@@ -476,29 +476,9 @@ public:
 
 private:
     static OpCall op_call(const LinkedCall& call) {
-        using Kind = LinkedCall::Op;
-        const auto kind = [&] {
-            switch (call.op) {
-                case Kind::embed:
-                    return ForwardOp::embed;
-                case Kind::attention_in:
-                    return ForwardOp::attention_in;
-                case Kind::attend:
-                    return ForwardOp::attend;
-                case Kind::attention_out:
-                    return ForwardOp::attention_out;
-                case Kind::mlp_in:
-                    return ForwardOp::mlp_in;
-                case Kind::mlp_out:
-                    return ForwardOp::mlp_out;
-                case Kind::head:
-                    break;
-            }
-            return ForwardOp::head;
-        };
         const auto& known = static_cast<const CudaPreparedOp&>(*call.prepared);
         const auto* pages = static_cast<const CudaKv*>(call.kv);
-        return {.op = kind(),
+        return {.op = call.op,
                 .layer = call.layer,
                 .prepared = &known,
                 .kv = pages,

@@ -12,8 +12,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBytes = 1;  // ncclUint8
-// A wait looks again at once for so long, for the sake of latency. Then it sleeps a little between looks, so that a
-// host whose cores are all busy runs what is waited for; and after a while, when no one generates, longer.
+// How a wait polls: without a pause for kEager, for latency; then with kPause, so that a host whose cores are all busy
+// runs what is waited for; from kIdle on, when nothing is being generated, with kIdlePause.
 constexpr std::chrono::microseconds kEager{200}, kPause{20}, kIdle{1'000'000}, kIdlePause{500};
 
 struct PlainBuffer final : LinkBuffer {

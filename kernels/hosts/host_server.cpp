@@ -44,8 +44,6 @@ void require(bool condition, const char* what) {
     if (!condition) throw wrong(what);
 }
 
-std::size_t float_bytes(int64_t values) { return static_cast<std::size_t>(values) * sizeof(float); }
-
 }  // namespace
 
 struct HostServer::State {
@@ -441,9 +439,9 @@ void HostServer::State::forward(MessageReader reader) {
     if (head.has_rows) take_rows(own);
     bool logits = false;
     for (const RemoteStep& step : steps) {
-        run_call(step.call, device(own.device), *ops[own.device][static_cast<std::size_t>(step.op)].op, *own.memory,
-                 kv != nullptr ? kv->pages.get() : nullptr, step.layer);
-        logits |= step.call == RemoteCall::lm_head;
+        run_op(step.call, device(own.device), *ops[own.device][static_cast<std::size_t>(step.op)].op, *own.memory,
+               kv != nullptr ? kv->pages.get() : nullptr, step.layer);
+        logits |= step.call == ForwardOp::lm_head;
     }
     if (logits) return send_logits(own);
     device(own.device).wait(*own.memory);

@@ -14,7 +14,7 @@
 
 #include "kernels/hosts/host_link.h"
 #include "kernels/hosts/message.h"
-#include "kernels/hosts/remote_calls.h"
+#include "kernels/hosts/noting_ops.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels {

@@ -35,7 +35,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/hosts/remote_calls.h"
+#include "kernels/forward_op.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels {
@@ -174,7 +174,7 @@ struct LoadStatus {
 
 // A call of an op in a forward, in the order of the calls.
 struct RemoteStep {
-    RemoteCall call = RemoteCall::embed;
+    ForwardOp call = ForwardOp::embed;
     std::uint8_t reserved[3] = {};
     std::int32_t layer = 0;  // of the cache
     std::int32_t op = 0;     // among those that the device has prepared
@@ -190,6 +190,9 @@ struct ForwardHead {
     bool begins = false;    // a batch; else the last one goes on
     bool has_rows = false;  // the residual stream, [rows, D], comes after the message
 };
+
+// Of the rows and logits that come after a message.
+inline std::size_t float_bytes(std::int64_t values) { return static_cast<std::size_t>(values) * sizeof(float); }
 
 inline void put_shape(Message& message, const KvShape& shape) {
     message.put_list(std::span<const KvLayer>(shape.layers));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/op_checks.h"
 #include "kernels/sampling.h"
 
 namespace foresay::kernels {
@@ -33,8 +32,6 @@ struct Remote {
     int32_t id = -1;
 };
 
-std::size_t float_bytes(int64_t values) { return static_cast<std::size_t>(values) * sizeof(float); }
-
 }  // namespace
 
 struct RemoteOps::Kv final : KvPages {
@@ -54,9 +51,7 @@ struct RemoteOps::Space final : Workspace {
     std::vector<RemoteStep> steps;  // noted, not sent
     std::int32_t logit_rows = 0;
     bool wants_logits = false, posted = false;
-    std::vector<SampledToken> slots;
-    KeptCandidates kept;
-    SamplingScratch sampling;
+    HostSlots slots;
     Remote remote;  // goes first, while the buffers of what is under way are there
 };
 
@@ -134,7 +129,7 @@ std::unique_ptr<Workspace> RemoteOps::allocate_workspace(const ModelShape& shape
     space->max_logit_rows = max_logit_rows;
     space->rows_there = group_->device().allocate(float_bytes(int64_t{max_rows} * shape.d_model));
     space->logits_there = group_->device().allocate(float_bytes(int64_t{max_logit_rows} * shape.vocab));
-    space->slots.resize(kTokenSlots);
+    space->slots.reserve(shape.vocab);
     return space;
 }
 
@@ -182,7 +177,7 @@ void RemoteOps::begin(Workspace& workspace, const Batch& batch) {
     a.wants_logits = false;
 }
 
-void RemoteOps::note(RemoteCall call, const PreparedOp& op, Workspace& workspace, const KvPages* kv, int32_t layer) {
+void RemoteOps::note(ForwardOp call, const PreparedOp& op, Workspace& workspace, const KvPages* kv, int32_t layer) {
     Space& a = self(workspace);
     if (kv != nullptr) a.head.kv = static_cast<const Kv*>(kv)->remote.id;
     a.steps.push_back({.call = call, .layer = layer, .op = static_cast<const Op&>(op).number});
@@ -208,7 +203,7 @@ void RemoteOps::finish(Space& a) {
 
 void RemoteOps::lm_head(const PreparedOp& op, Workspace& workspace) {
     Space& a = self(workspace);
-    note(RemoteCall::lm_head, op, workspace);
+    note(ForwardOp::lm_head, op, workspace);
     a.wants_logits = true;
     flush(a);
     finish(a);
@@ -219,19 +214,12 @@ void RemoteOps::lm_head(const PreparedOp& op, Workspace& workspace) {
 // --------------------------------------------------------------------------------------------------------- results
 
 void RemoteOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
-    Space& a = self(workspace);
-    a.kept.reserve(plans);
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-        a.slots[static_cast<std::size_t>(slots[i])] =
-            a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling, slots[i]);
-    }
+    self(workspace).slots.sample(plans, slots, [&](int32_t i) { return logits(workspace, i); });
 }
 
-SampledToken RemoteOps::sampled(Workspace& workspace, int32_t slot) {
-    return self(workspace).slots[static_cast<std::size_t>(slot)];
-}
+SampledToken RemoteOps::sampled(Workspace& workspace, int32_t slot) { return self(workspace).slots.sampled(slot); }
 
-Candidates RemoteOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).kept.at(slot); }
+Candidates RemoteOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).slots.candidates(slot); }
 
 std::span<float> RemoteOps::logits(Workspace& workspace, int32_t i) {
     Space& a = self(workspace);

@@ -73,23 +73,23 @@ public:
     void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) override;
 
     void begin(Workspace& workspace, const Batch& batch) override;
-    void embed(const PreparedOp& op, Workspace& workspace) override { note(RemoteCall::embed, op, workspace); }
+    void embed(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::embed, op, workspace); }
     void per_layer_embed(const PreparedOp& op, Workspace& workspace) override {
-        note(RemoteCall::per_layer_embed, op, workspace);
+        note(ForwardOp::per_layer_embed, op, workspace);
     }
     void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) override {
-        note(RemoteCall::attention_in, op, workspace, &kv, layer);
+        note(ForwardOp::attention_in, op, workspace, &kv, layer);
     }
     void attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, std::int32_t layer) override {
-        note(RemoteCall::attend, op, workspace, &kv, layer);
+        note(ForwardOp::attend, op, workspace, &kv, layer);
     }
     void attention_out(const PreparedOp& op, Workspace& workspace) override {
-        note(RemoteCall::attention_out, op, workspace);
+        note(ForwardOp::attention_out, op, workspace);
     }
-    void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(RemoteCall::mlp_in, op, workspace); }
-    void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(RemoteCall::mlp_out, op, workspace); }
-    void moe(const PreparedOp& op, Workspace& workspace) override { note(RemoteCall::moe, op, workspace); }
-    void per_layer(const PreparedOp& op, Workspace& workspace) override { note(RemoteCall::per_layer, op, workspace); }
+    void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
+    void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
+    void moe(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::moe, op, workspace); }
+    void per_layer(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::per_layer, op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override;
 
     void sample(Workspace& workspace, std::span<const SamplingPlan> plans,
@@ -117,7 +117,7 @@ private:
         if constexpr (requires { count_work(spec, *op); }) count_work(spec, *op);
         return op;
     }
-    void note(RemoteCall call, const PreparedOp& op, Workspace& workspace, const KvPages* kv = nullptr,
+    void note(ForwardOp call, const PreparedOp& op, Workspace& workspace, const KvPages* kv = nullptr,
               std::int32_t layer = 0);
     // Sends what was noted. Its answer is waited for by finish().
     void flush(Space& space);

@@ -23,7 +23,7 @@ std::unique_ptr<PreparedOp> ReferenceOps::prepare(const EmbedSpec& spec) {
 int64_t ReferenceOps::token_of(ReferenceWorkspace& a, std::size_t t, int64_t rows) {
     const ReferenceWorkspace& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
     const TokenRef token = a.batch.rows[t].token;
-    const int32_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
+    const int32_t id = token.is_slot() ? token_source.slots.sampled(token.slot_index()).token : token.value;
     return std::clamp<int64_t>(id, 0, rows - 1);
 }
 

@@ -55,7 +55,7 @@ std::unique_ptr<Workspace> ReferenceOps::allocate_workspace(const ModelShape& sh
     workspace->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
                                                          static_cast<std::size_t>(shape.d_ff)}));
     workspace->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
-    workspace->slots.resize(kTokenSlots);
+    workspace->slots.reserve(shape.vocab);
     workspace->bytes =
         static_cast<int64_t>(sizeof(float) * (workspace->x.size() + workspace->q.size() * 2 + workspace->ff.size() +
                                               workspace->scratch.size() + workspace->logits.size() +

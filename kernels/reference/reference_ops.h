@@ -30,9 +30,7 @@ struct ReferenceWorkspace : Workspace {
     Batch batch;
     Floats x, q, attended, ff, scratch, logits;  // [T, D], [T, H*Dh], [T, H*Dh], [T, F], one row, [logit rows, V]
     Floats branch, per_layer;                    // [T, D] that moe kept, [T, L*P]
-    std::vector<SampledToken> slots;
-    KeptCandidates kept;
-    SamplingScratch sampling_scratch;
+    HostSlots slots;
 };
 
 // Row t of an array whose rows have `width` values.

@@ -5,16 +5,13 @@
 namespace foresay::kernels::reference {
 
 void ReferenceOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
-    auto& a = self(workspace);
-    a.kept.reserve(plans);
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-        a.slots[slots[i]] =
-            a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling_scratch, slots[i]);
-    }
+    self(workspace).slots.sample(plans, slots, [&](int32_t i) { return logits(workspace, i); });
 }
 
-SampledToken ReferenceOps::sampled(Workspace& workspace, int32_t slot) { return self(workspace).slots[slot]; }
+SampledToken ReferenceOps::sampled(Workspace& workspace, int32_t slot) { return self(workspace).slots.sampled(slot); }
 
-Candidates ReferenceOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).kept.at(slot); }
+Candidates ReferenceOps::candidates(Workspace& workspace, int32_t slot) {
+    return self(workspace).slots.candidates(slot);
+}
 
 }  // namespace foresay::kernels::reference

@@ -12,7 +12,6 @@ namespace foresay::test {
 namespace {
 
 using namespace kernels;
-using cuda::ForwardOp;
 using cuda::OpCall;
 using testing::ElementsAre;
 using testing::IsEmpty;

@@ -29,7 +29,7 @@ const std::vector<Kind>& kinds() {
         {"a type of GGUF files without kernels of its own", "iq3_s", R"(\biq3_s\b)", 2},
         {"a format of quantised safetensors", "gptq_format", R"(\bgptq_format\b)", 3},
         {"a type of keys or values in the KV cache", "KvQ6", R"(\bkvq6\b|enum class kvtype)", 3},
-        {"an op", "mlp_out", R"(\bmlp_?out)", 48},  // two of them: an op has a number, by which it crosses to a host
+        {"an op", "mlp_out", R"(\bmlp_?out)", 47},  // the last one: forwards over hosts note it
         {"a built-in sampler", "min_p", R"(\bmin_?p\b)", 8},
         {"a sampler plugin", "wordlist", R"(\bwordlist)", 7},
         {"a drafter", "ngram", R"((suffix|ngram)_?drafter|"ngram")", 5},

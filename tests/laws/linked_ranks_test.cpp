@@ -77,7 +77,7 @@ TEST(LinkedRanks, OnlyFewDecodeRowsAreAskedFor) {
 }
 
 TEST(LinkedRanks, EachIsGivenItsPartOfEveryLayer) {
-    using Op = LinkedCall::Op;
+    using Op = kernels::ForwardOp;
     for (const std::string name : {"qwen3", "gemma2"}) {
         Ranks ranks({1, 1});
         const auto model = family(name, kernels::QuantType::q8_0, *ranks.ops);
@@ -88,7 +88,7 @@ TEST(LinkedRanks, EachIsGivenItsPartOfEveryLayer) {
         const std::size_t of_layer = norms_branches ? 7 : 5;
         ASSERT_EQ(calls.size(), 2 + static_cast<std::size_t>(shape.layers) * of_layer);
         EXPECT_EQ(calls.front().op, Op::embed);
-        EXPECT_EQ(calls.back().op, Op::head);
+        EXPECT_EQ(calls.back().op, Op::lm_head);
         std::vector<Op> ops;
         for (std::size_t i = 1; i < 1 + of_layer; ++i) ops.push_back(calls[i].op);
         EXPECT_EQ(ops, norms_branches

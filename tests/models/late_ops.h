@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/forward_op.h"
 #include "kernels/ops_decorator.h"
 
 namespace foresay::test {
@@ -204,18 +205,7 @@ public:
 
 private:
     enum class Kind : std::uint8_t { forward, sample, copy };
-    enum class Op : std::uint8_t {
-        embed,
-        attention_in,
-        attend,
-        attention_out,
-        mlp_in,
-        mlp_out,
-        moe,
-        per_layer_embed,
-        per_layer,
-        lm_head
-    };
+    using Op = kernels::ForwardOp;
 
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
     static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -415,28 +405,7 @@ private:
             for (; work.done < work.calls.size(); ++work.done) run(work.calls[work.done], workspace);
         }
         void run(const Call& call, kernels::Workspace& workspace) {
-            switch (call.op) {
-                case Op::embed:
-                    return ops->embed(*call.prepared, workspace);
-                case Op::attention_in:
-                    return ops->attention_in(*call.prepared, workspace, *call.kv, call.layer);
-                case Op::attend:
-                    return ops->attend(*call.prepared, workspace, *call.kv, call.layer);
-                case Op::attention_out:
-                    return ops->attention_out(*call.prepared, workspace);
-                case Op::mlp_in:
-                    return ops->mlp_in(*call.prepared, workspace);
-                case Op::mlp_out:
-                    return ops->mlp_out(*call.prepared, workspace);
-                case Op::moe:
-                    return ops->moe(*call.prepared, workspace);
-                case Op::per_layer_embed:
-                    return ops->per_layer_embed(*call.prepared, workspace);
-                case Op::per_layer:
-                    return ops->per_layer(*call.prepared, workspace);
-                case Op::lm_head:
-                    return ops->lm_head(*call.prepared, workspace);
-            }
+            kernels::run_op(call.op, *ops, *call.prepared, workspace, call.kv, call.layer);
         }
     };
 

@@ -20,26 +20,13 @@
 
 #include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/memory/batch_state.h"
-#include "kernels/ops.h"
+#include "kernels/forward_op.h"
 
 namespace foresay::kernels::cuda {
 
 struct CudaPreparedOp;
 struct CudaKv;
 class RankLink;  // kernels/cuda/decode/rank_link.h
-
-enum class ForwardOp : std::uint8_t {
-    embed,
-    per_layer_embed,
-    attention_in,
-    attend,
-    attention_out,
-    mlp_in,
-    mlp_out,
-    moe,
-    per_layer,
-    head,
-};
 
 struct OpCall {
     ForwardOp op = ForwardOp::embed;

@@ -56,7 +56,7 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
 
 // The layers between what makes them one forward of several ranks, and what comes before and after them.
 void ForwardRunner::enqueue_linked(std::span<const OpCall> calls, const RopeTables& ropes) {
-    const bool embeds = calls.front().op == ForwardOp::embed, heads = calls.back().op == ForwardOp::head;
+    const bool embeds = calls.front().op == ForwardOp::embed, heads = calls.back().op == ForwardOp::lm_head;
     const std::size_t before = embeds ? 1 : 0, after = heads ? 1 : 0;
     const RankLink& link = *w_.forward.link;
     if (embeds) enqueue_ops(calls.first(before), ropes);
@@ -73,7 +73,7 @@ void ForwardRunner::enqueue_linked(std::span<const OpCall> calls, const RopeTabl
 
 bool ForwardRunner::can_link(std::span<const OpCall> calls) {
     const std::size_t before = calls.front().op == ForwardOp::embed ? 1 : 0;
-    const std::size_t after = calls.back().op == ForwardOp::head ? 1 : 0;
+    const std::size_t after = calls.back().op == ForwardOp::lm_head ? 1 : 0;
     LinearSequence::State& sequence = *w_.sequence.state();
     if (before == 0) launch_places(stream_, places(ropes_of(calls)));
     sequence.begin_link(*w_.forward.link, w_.x.data(), true);
@@ -118,7 +118,7 @@ void ForwardRunner::enqueue_ops(std::span<const OpCall> calls, const RopeTables&
             case ForwardOp::per_layer:
                 per_layer(call);
                 break;
-            case ForwardOp::head:
+            case ForwardOp::lm_head:
                 lm_head(call);
                 break;
         }
