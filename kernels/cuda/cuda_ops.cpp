@@ -361,7 +361,7 @@ public:
     std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec&) override { throw no_shared_experts(); }
     std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec&) override { throw no_shared_experts(); }
     void start(Workspace& workspace) override {
-        run_noted(self(workspace), [] {});
+        run_part(self(workspace), [] {});
     }
     bool idle() override {
         const cudaError_t status = cudaStreamQuery(stream_);
@@ -372,7 +372,7 @@ public:
     void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override {
         CudaWorkspace& w = self(workspace);
         check(std::ssize(to) == w.rows() * width, "memory of other rows");
-        run_noted(w, [&] {
+        run_part(w, [&] {
             cuda_check(cudaMemcpyAsync(to.data(), w.values(values), to.size_bytes(), cudaMemcpyDeviceToHost, stream_),
                        "cannot copy values of a layer");
             stream_.wait();
@@ -381,7 +381,7 @@ public:
     void write_values(Workspace& workspace, Values values, int64_t width, std::span<const float> from) override {
         CudaWorkspace& w = self(workspace);
         check(std::ssize(from) == w.rows() * width, "memory of other rows");
-        run_noted(w, [&] {
+        run_part(w, [&] {
             cuda_check(
                 cudaMemcpyAsync(w.values(values), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream_),
                 "cannot copy values of a layer");
@@ -391,7 +391,7 @@ public:
     void clear_rows(Workspace& workspace) override {
         CudaWorkspace& w = self(workspace);
         const std::size_t bytes = size(w.rows() * int64_t{w.shape.d_model}) * sizeof(float);
-        run_noted(w, [&] { cuda_check(cudaMemsetAsync(w.x.data(), 0, bytes, stream_), "cannot clear memory"); });
+        run_part(w, [&] { cuda_check(cudaMemsetAsync(w.x.data(), 0, bytes, stream_), "cannot clear memory"); });
     }
     // On the reader's stream, between two events where the other has a stream of its own.
     bool copy_values(const ValuesAt& to, LayerShare& other, const ValuesAt& from, int64_t count) override {
@@ -400,10 +400,10 @@ public:
         const bool apart = source->stream_.get() != stream_.get();
         if (apart && !(reaches(*source) && source->reaches(*this))) return false;
         CudaWorkspace &reader = self(to.workspace), &maker = self(from.workspace);
-        source->run_noted(maker, [&] {
+        source->run_part(maker, [&] {
             if (apart) source->event().record(source->stream_);
         });
-        run_noted(reader, [&] {
+        run_part(reader, [&] {
             if (apart) source->event().await_on(stream_);
             const auto pitch = [](int64_t values) { return size(values) * sizeof(float); };
             cuda_check(cudaMemcpy2DAsync(reader.values(to.values) + to.first, pitch(to.width),
@@ -557,7 +557,7 @@ private:
     // Enqueues the noted calls, if any, and then calls `body`, which enqueues more or reads results. After a failure in
     // this forward it drops them and throws that failure again.
     template <class Body>
-    std::invoke_result_t<const Body&> run_noted(CudaWorkspace& w, const Body& body) {
+    std::invoke_result_t<const Body&> run_noted(CudaWorkspace& w, const Body& body, bool part = false) {
         const ContextScope scope = use();
         if (open_->workspace == &w) open_->workspace = nullptr;
         return reporting(w, [&] {
@@ -565,9 +565,14 @@ private:
                 w.recorder.discard();
                 throw Error(w.failure);
             }
-            w.recorder.run(w.forward, ForwardRunner(w));
+            w.recorder.run(w.forward, ForwardRunner(w), part);
             return body();
         });
+    }
+    // The same before a hand-over to other devices.
+    template <class Body>
+    std::invoke_result_t<const Body&> run_part(CudaWorkspace& w, const Body& body) {
+        return run_noted(w, body, true);
     }
     // Enqueues the noted calls of whichever workspace of this backend has some.
     void run_open() {

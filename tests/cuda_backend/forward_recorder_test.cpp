@@ -50,16 +50,16 @@ protected:
     }
     // What the target was told to do.
     std::vector<std::string> run(const std::string& fail = {}, std::int32_t rows = 1,
-                                 RowClass row_class = RowClass::decode) {
+                                 RowClass row_class = RowClass::decode, bool part = false) {
         log_.clear();
         FakeTarget target{&log_, fail};
         cuda::ForwardShape shape;
         shape.row_class = row_class;
         shape.layout.rows = rows;
         if (fail.empty()) {
-            recorder_.run(shape, target);
+            recorder_.run(shape, target, part);
         } else {
-            EXPECT_THROW(recorder_.run(shape, target), std::runtime_error);
+            EXPECT_THROW(recorder_.run(shape, target, part), std::runtime_error);
         }
         return log_;
     }
@@ -120,6 +120,20 @@ TEST_F(ForwardRecorder, PrefillAndWideForwardsAreNeverGraphs) {
         note({1});
         EXPECT_THAT(run({}, cuda::kGraphRows + 1), ElementsAre("enqueue 1"));
     }
+}
+
+// Nor are they remembered: whole forwards keep their places.
+TEST_F(ForwardRecorder, PartsBetweenHandOversAreNeverGraphs) {
+    note({1, 2});
+    run();
+    for (std::uint64_t i = 0; i < 2 * cuda::kKnownForwards; ++i) {
+        note({3 + i % 200});
+        EXPECT_THAT(run({}, 1, RowClass::decode, true), ElementsAre("enqueue " + std::to_string(3 + i % 200)));
+    }
+    note({4});
+    EXPECT_THAT(run("enqueue", 1, RowClass::decode, true), ElementsAre("enqueue 4", "abandon"));
+    note({1, 2});
+    EXPECT_THAT(run(), ElementsAre("capture 1 2", "launch 2"));
 }
 
 TEST_F(ForwardRecorder, AForwardThatFailsLeavesNothingBehind) {

@@ -129,13 +129,17 @@ TEST(PrefillWorkspace, TakesWhatItSays) {
         cuda::cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
         return static_cast<std::int64_t>(free);
     };
-    cuda::PrefillWorkspace(shape, kMost);  // what the library takes at its first use is not counted here
-    const std::int64_t before = free_bytes();
-    const cuda::PrefillWorkspace workspace(shape, kMost);
-    const std::int64_t taken = before - free_bytes();
+    cuda::PrefillWorkspace(shape, kMost);           // what the library takes at its first use is not counted here
     constexpr std::int64_t kGranularity = 2 << 20;  // of each of four allocations
-    EXPECT_GE(taken, said);
-    EXPECT_LE(taken, said + 4 * kGranularity);
+    std::vector<std::int64_t> taken;
+    const auto right = [&](std::int64_t bytes) { return bytes >= said && bytes <= said + 4 * kGranularity; };
+    // Other programs on the device take and give memory meanwhile.
+    while (taken.size() < 20 && (taken.empty() || !right(taken.back()))) {
+        const std::int64_t before = free_bytes();
+        const cuda::PrefillWorkspace workspace(shape, kMost);
+        taken.push_back(before - free_bytes());
+    }
+    EXPECT_TRUE(right(taken.back())) << said << " bytes were said, and taken: " << testing::PrintToString(taken);
 }
 
 INSTANTIATE_TEST_SUITE_P(QuantTypes, PrefillRowLaw, testing::ValuesIn(kAllQuantTypes),

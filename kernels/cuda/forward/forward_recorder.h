@@ -102,12 +102,18 @@ public:
         }
     }
 
-    // Runs the noted calls and forgets them, also when that throws.
+    // Runs the noted calls and forgets them, also when that throws. part: they are the few between two hand-overs of a
+    // forward that other devices take part in, and are never a graph: a forward has hundreds of such parts, for each
+    // number of rows others, and making their graphs takes longer than all launches that those would save.
     template <class Target>
-    void run(const ForwardShape& shape, Target&& target) {
+    void run(const ForwardShape& shape, Target&& target, bool part = false) {
         if (calls_.empty()) return;
         try {
-            run_noted(shape, target);
+            if (part) {
+                target.enqueue(calls());
+            } else {
+                run_noted(shape, target);
+            }
         } catch (...) {
             calls_.clear();
             target.abandon();
