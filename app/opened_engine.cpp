@@ -67,6 +67,7 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
     engine::EngineOptions out;
     out.weights = needs.weights;
     out.run_plugins = needs.plugins;
+    out.every_plugin = needs.every_plugin;
     out.tokenizer = needs.tokenizer;
     out.draft = needs.draft;
     out.fixed_mode = needs.speculating;
@@ -95,7 +96,9 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
 
 engine::Engine open_engine(const Configuration& configuration, const Options& options, const EngineNeeds& needs) {
     const core::Config& config = configuration.config();
-    for (const std::string& sentence : unused_stages(configuration)) spdlog::warn("{}", sentence);
+    if (!needs.every_plugin) {
+        for (const std::string& sentence : unused_stages(configuration)) spdlog::warn("{}", sentence);
+    }
     if (needs.plugins) check_plugin_trust(config);
     const bool drafts = std::find(config.sources.begin(), config.sources.end(), "draft") != config.sources.end();
     if (needs.draft && !options.inflate_draft.empty() && (!drafts || config.draft_model.empty())) {

@@ -27,7 +27,8 @@ struct EngineNeeds {
     std::int32_t sequences = 1;           // that make_batch() will be asked for
     bool meter = false;                   // wrap the backend in MeteredOps (bench kernels, chat)
     bool weights = true;                  // false: read only headers and check that everything fits together
-    bool plugins = true;  // false: look at plugins without loading them, so that none of their code runs
+    bool plugins = true;        // false: look at plugins without loading them, so that none of their code runs
+    bool every_plugin = false;  // load those that sampling.chain does not name, too: requests may
 };
 
 class MeteredOps;

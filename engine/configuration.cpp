@@ -97,31 +97,32 @@ core::Config load_config(const std::filesystem::path& file, std::span<const std:
     return load_config(std::move(layers));
 }
 
+samplers::StageSpec stage_spec(const core::Config& config, const PluginFactories& plugins, const std::string& name) {
+    samplers::StageSpec stage;
+    stage.name = name;
+    const auto plugin = plugins.find(name);
+    if (plugin != plugins.end()) {
+        stage.factory = plugin->second;
+        const auto spec = std::ranges::find(config.plugins, name, &core::PluginSpec::name);
+        if (spec != config.plugins.end()) {
+            stage.on_error = on_error(spec->on_error);
+            for (const auto& [key, setting] : spec->options) stage.parameters.emplace_back(key, setting.value);
+        }
+        return stage;
+    }
+    for (const auto& [key, setting] : config.stage(name)) {
+        if (key == core::on_error_key().key) {
+            stage.on_error = on_error(setting);
+        } else {
+            stage.parameters.emplace_back(key, setting.value);
+        }
+    }
+    return stage;
+}
+
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins) {
     samplers::ChainSpec chain;
-    for (const std::string& name : config.chain) {
-        samplers::StageSpec stage;
-        stage.name = name;
-        const auto plugin = plugins.find(name);
-        if (plugin != plugins.end()) {
-            stage.factory = plugin->second;
-            const auto spec = std::find_if(config.plugins.begin(), config.plugins.end(),
-                                           [&](const core::PluginSpec& loaded) { return loaded.name == name; });
-            if (spec != config.plugins.end()) {
-                stage.on_error = on_error(spec->on_error);
-                for (const auto& [key, setting] : spec->options) stage.parameters.emplace_back(key, setting.value);
-            }
-        } else {
-            for (const auto& [key, setting] : config.stage(name)) {
-                if (key == core::on_error_key().key) {
-                    stage.on_error = on_error(setting);
-                } else {
-                    stage.parameters.emplace_back(key, setting.value);
-                }
-            }
-        }
-        chain.push_back(std::move(stage));
-    }
+    for (const std::string& name : config.chain) chain.push_back(stage_spec(config, plugins, name));
     return chain;
 }
 

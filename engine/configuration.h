@@ -33,6 +33,9 @@ core::Config load_config(const std::filesystem::path& file, std::span<const std:
 core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target = true,
                          core::FindModel find_model = {});
 
+// The stage of that name as `config` describes it, whether or not its chain names it: one of `plugins`, or a built-in
+// one.
+samplers::StageSpec stage_spec(const core::Config& config, const PluginFactories& plugins, const std::string& name);
 // The chain of `config`.
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);
 

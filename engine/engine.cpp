@@ -112,6 +112,12 @@ bool Engine::has_source(std::string_view name) const {
 
 samplers::ChainSpec Engine::chain_spec() const { return engine::chain_spec(config(), state_->plugins.factories); }
 
+std::optional<samplers::StageSpec> Engine::stage_spec(const std::string& name) const {
+    const PluginFactories& loaded = state_->plugins.factories;
+    if (!loaded.contains(name) && samplers::find_builtin(name) == nullptr) return std::nullopt;
+    return engine::stage_spec(config(), loaded, name);
+}
+
 std::unique_ptr<samplers::Chain> Engine::make_chain() const { return make_chain(chain_spec()); }
 
 std::unique_ptr<samplers::Chain> Engine::make_chain(const samplers::ChainSpec& spec) const {

@@ -92,6 +92,8 @@ struct EngineOptions {
     // false: plugins are looked at as files, and none of their code runs. open() then checks neither what they declare
     // nor their options, and the engine makes no chain with them.
     bool run_plugins = true;
+    // Loads the plugins that sampling.chain does not name as well, for chains of requests (stage_spec()).
+    bool every_plugin = false;
     bool fixed_mode = false;        // speculation.mode will not change: with mode off the draft model stays on disk
     std::int32_t decode_rows = 33;  // most rows of one decode
     std::int32_t branches = 0;      // of a conversation that one cache holds besides the current one
@@ -169,6 +171,8 @@ public:
     // The chain of the configuration, and a variant of it: see set_parameter() in samplers/chain.h.
     std::unique_ptr<samplers::Chain> make_chain() const;
     samplers::ChainSpec chain_spec() const;
+    // A stage as the configuration describes it, in its chain or not. None: neither built in nor loaded.
+    std::optional<samplers::StageSpec> stage_spec(const std::string& name) const;
     std::unique_ptr<samplers::Chain> make_chain(const samplers::ChainSpec& spec) const;
     speculative::SpeculationOptions speculation() const;
 

@@ -215,7 +215,7 @@ void Engine::State::drop_draft(OpenedParts& parts, const std::string& why) const
 }
 
 LoadedPlugins Engine::State::open_plugins(const core::Config& next) const {
-    LoadedPlugins loaded = load_plugins(next, options.plugins, plugins.host);
+    LoadedPlugins loaded = load_plugins(next, options.plugins, plugins.host, options.every_plugin);
     for (const std::string& sentence : loaded.notices) notice(Notice::plugin_blamed, sentence);
     return loaded;
 }

@@ -56,11 +56,11 @@ core::Config with_absolute_files(core::Config config, const PluginFactories& fac
 }
 
 LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
-                           std::shared_ptr<plugins::PluginHost> host) {
+                           std::shared_ptr<plugins::PluginHost> host, bool every) {
     LoadedPlugins loaded;
     loaded.host = std::move(host);
     const auto unused = [&](const core::PluginSpec& plugin) {
-        return std::ranges::find(config.chain, plugin.name) == config.chain.end();
+        return !every && std::ranges::find(config.chain, plugin.name) == config.chain.end();
     };
     if (std::ranges::all_of(config.plugins, unused)) return loaded;
     if (!loaded.host) {

@@ -22,11 +22,11 @@ struct LoadedPlugins {
     std::vector<std::string> notices;  // of a host that was made now, for the user
 };
 
-// Loads the plugins of `config` that its chain names, and checks their options against what they declare. `host` is the
-// engine's current one; null: a host is made with `options` when a plugin needs it. The host keeps the crash marker
-// while plugins run.
+// Loads the plugins of `config` that its chain names, or every one, and checks their options against what they declare.
+// `host` is the engine's current one; null: a host is made with `options` when a plugin needs it. The host keeps the
+// crash marker while plugins run.
 LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
-                           std::shared_ptr<plugins::PluginHost> host = nullptr);
+                           std::shared_ptr<plugins::PluginHost> host = nullptr, bool every = false);
 
 // `config` with the files that options of its plugins name as absolute paths.
 core::Config with_absolute_files(core::Config config, const PluginFactories& factories);

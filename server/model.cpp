@@ -19,6 +19,19 @@ namespace {
 // To be raised when a kernel changes the bits of any text.
 constexpr int kNumbers = 1;
 
+// The stages that the configuration describes and does not put into its chain, by name.
+std::set<std::string> further_stages(const engine::Engine& engine) {
+    const core::Config& config = engine.config();
+    std::set<std::string> names;
+    for (const core::PluginSpec& plugin : config.plugins) names.insert(plugin.name);
+    for (const core::StageSchema& stage : engine::stage_schemas()) {
+        if (!config.stage(stage.name).empty()) names.insert(stage.name);
+    }
+    for (const std::string& name : config.chain) names.erase(name);
+    std::erase_if(names, [&](const std::string& name) { return !engine.stage_spec(name); });
+    return names;
+}
+
 // What a request that says nothing about them gets: the chain with its parameters and files, how conversations are
 // written, and the length of the context, which ends long answers and cuts what stands around a hole.
 std::string defaults_of(const engine::Engine& engine, const core::ChatStyle& style) {
@@ -29,7 +42,10 @@ std::string defaults_of(const engine::Engine& engine, const core::ChatStyle& sty
     const auto contents = [&](const std::filesystem::path& file) {
         all += file.empty() ? "" : core::xxh128(core::MappedFile(file).bytes());
     };
-    for (const samplers::StageSpec& stage : engine.chain_spec()) {
+    // And what requests may put into the chain, as the configuration describes it.
+    samplers::ChainSpec stages = engine.chain_spec();
+    for (const std::string& name : further_stages(engine)) stages.push_back(*engine.stage_spec(name));
+    for (const samplers::StageSpec& stage : stages) {
         const bool plugin = stage.factory != nullptr;
         const auto factory = plugin ? stage.factory : samplers::find_builtin(stage.name);
         all += stage.name + ' ' + std::to_string(static_cast<int>(stage.on_error)) + '\n';
@@ -170,7 +186,8 @@ void use_mirostat(samplers::ChainSpec& spec, int version) {
     spec.push_back({.name = version == 1 ? "mirostat_1" : "mirostat", .parameters = {}, .factory = nullptr});
 }
 
-// Only plugins that the server's configuration has put into its chain, and no option that is a file of the server's.
+// Only plugins that the chain has, which are of the server's configuration, and no option that is a file of the
+// server's.
 void check_plugin(const samplers::ChainSpec& spec, const SamplerSetting& setting) {
     const auto found = std::find_if(spec.begin(), spec.end(), [&](const samplers::StageSpec& stage) {
         return stage.name == setting.stage && stage.factory != nullptr;
@@ -192,15 +209,12 @@ samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) co
     if (request.chain) {
         samplers::ChainSpec chosen;
         for (const std::string& name : *request.chain) {
-            const auto configured =
-                std::find_if(spec.begin(), spec.end(), [&](const auto& s) { return s.name == name; });
-            if (configured == spec.end() && samplers::find_builtin(name) == nullptr)
+            std::optional<samplers::StageSpec> stage = engine_.stage_spec(name);
+            if (!stage)
                 throw wrong_value("foresay.chain",
                                   "'foresay.chain' names the sampler '" + name +
                                       "', which is neither built in nor in the server's configuration");
-            samplers::StageSpec stage;
-            stage.name = name;
-            chosen.push_back(configured != spec.end() ? *configured : stage);
+            chosen.push_back(std::move(*stage));
         }
         spec = std::move(chosen);
     }

@@ -188,6 +188,7 @@ public:
         EngineNeeds needs;
         needs.branches = kParkedTexts;
         needs.speculating = true;
+        needs.every_plugin = true;
         // Texts side by side share forwards already: there a draft model, which takes memory, seldom pays beside
         // lookups (docs/experiments/batch-drafts.md).
         needs.draft = batch_draft_ || parallel_.value_or(kDefaultParallel) == 1;

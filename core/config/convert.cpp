@@ -46,8 +46,10 @@ std::string integer_range_text(const KeySpec& spec) {
 }
 
 bool in_range(const KeySpec& spec, double value, std::string& complaint) {
-    const bool ok = std::isfinite(value) && (!spec.min || value >= *spec.min) && (!spec.max || value <= *spec.max);
-    if (ok) return true;
+    // An infinite bound says that its value may stand there.
+    const bool bound = spec.min == value || spec.max == value;
+    const bool within = std::isfinite(value) && (!spec.min || value >= *spec.min) && (!spec.max || value <= *spec.max);
+    if (bound || within) return true;
     const bool bounded = spec.min || spec.max;
     complaint = "must be " + (bounded ? range_text(spec) : std::string("a finite number")) + ", not " + plain(value);
     return false;
@@ -205,7 +207,7 @@ std::optional<ConfigValue> integer_list(const KeySpec& spec, const TomlNode& nod
 std::optional<ConfigValue> real_list(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
     std::vector<double> out;
     for (const TomlNode& item : node.items) {
-        if (!in_range(spec, as_real(item), complaint)) return std::nullopt;
+        if (spec.type != ValueType::any && !in_range(spec, as_real(item), complaint)) return std::nullopt;
         out.push_back(as_real(item));
     }
     return out;

@@ -71,13 +71,16 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
     }
     std::string plugin_rows;
     for (const KeySpec& key : plugin_keys()) plugin_rows += row(key);
-    out += "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names.\n" + std::string(kHead) +
-           "| `name` | string | | the stage's name in `sampling.chain`; keys its random numbers |\n"
-           "| `sampler` | string | the name | the sampler that it is, found on the plugin path by this name; or a "
-           "built-in one, to have it twice |\n"
-           "| `path` | path | | its file, when it is not on the plugin path |\n" +
-           plugin_rows +
-           "| `options` | table | | `[plugin.options]`: what the plugin declares, see `foresay plugin show NAME` |\n";
+    out +=
+        "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names; `foresay serve` "
+        "also loads others, which requests may name.\n" +
+        std::string(kHead) +
+        "| `name` | string | | the stage's name in `sampling.chain`; keys its random numbers |\n"
+        "| `sampler` | string | the name | the sampler that it is, found on the plugin path by this name; or a "
+        "built-in one, to have it twice |\n"
+        "| `path` | path | | its file, when it is not on the plugin path |\n" +
+        plugin_rows +
+        "| `options` | table | | `[plugin.options]`: what the plugin declares, see `foresay plugin show NAME` |\n";
     out += "\n## Built-in stages\n\nA stage acts when `sampling.chain` names it.\n";
     for (const StageSchema& stage : stages) {
         out += "\n### [sampling." + stage.name + "]\n\n" + stage.doc + "\n";

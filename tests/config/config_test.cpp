@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "core/config/diagnostic.h"
 #include "core/config/layers.h"
@@ -35,7 +36,13 @@ std::vector<StageSchema> stages() {
         {"logit_bias",
          "",
          {{"ids", ValueType::integer_list, std::vector<std::int64_t>{}, 0, {}, {}, ""},
-          {"values", ValueType::real_list, std::vector<double>{}, {}, {}, {}, ""},
+          {"values",
+           ValueType::real_list,
+           std::vector<double>{},
+           -std::numeric_limits<double>::infinity(),
+           1000,
+           {},
+           ""},
           {"strict", ValueType::boolean, false, {}, {}, {}, ""}}},
     };
 }
@@ -474,6 +481,20 @@ TEST_F(ConfigTest, NumbersThatNoIntegerHoldsAreAnsweredWithTheRange) {
     EXPECT_THAT(error(target_, {"target.context=99999999999999999999"}),
                 HasSubstr("must be between 0 and 1048576, not 9999"));
     EXPECT_EQ(load(target_, {"sampling.seed=9223372036854775807"}).seed, 9223372036854775807u);
+}
+
+TEST_F(ConfigTest, AnInfiniteBoundIsAValueThatMayStandThere) {
+    const Config config = load(target_ +
+                               "[sampling]\nchain = [\"logit_bias\"]\n[sampling.logit_bias]\nids = [5, 6]\n"
+                               "values = [-inf, 2.5]\n[[plugin]]\nname = \"p\"\n[plugin.options]\n"
+                               "list = [-inf]\n");
+    EXPECT_THAT(std::get<std::vector<double>>(config.stage("logit_bias").at("values").value),
+                ElementsAre(-std::numeric_limits<double>::infinity(), 2.5));
+    EXPECT_THAT(error(target_, {"sampling.logit_bias.values=[inf]"}), HasSubstr("must be between -inf and 1000"));
+    EXPECT_THAT(error(target_, {"sampling.logit_bias.values=[nan]"}), HasSubstr("must be between -inf and 1000"));
+    EXPECT_THAT(error(target_, {"sampling.temperature.value=inf"}), HasSubstr("must be between 0 and 100"));
+    // A plugin's own limits are checked when it is loaded.
+    EXPECT_THAT(std::get<std::vector<double>>(config.plugins[0].options[0].second.value), testing::SizeIs(1));
 }
 
 // The caret is under the first character of the value.

@@ -11,6 +11,7 @@
 #include "engine/configuration.h"
 #include "server/json.h"
 #include "server/loop_backend.h"
+#include "server/model.h"
 #include "tests/server/direct.h"
 
 namespace foresay::testing {
@@ -291,6 +292,43 @@ TEST(Failures, APluginThatFailsFailsAlone) {
                 HasSubstr("foresay_responses_total{model_name=\"target-q4_k_m\",status=\"500\"} 6\n"));
     for (const std::string& text : others.get()) EXPECT_EQ(text, alone);
     EXPECT_TRUE(served.becomes_idle());
+    fs::remove(file);
+}
+
+// Its chain need not have a plugin that requests may name, and a stage has the settings of the configuration's table.
+TEST(Failures, RequestsMayNamePluginsThatTheChainLeavesOut) {
+    namespace fs = std::filesystem;
+    const fs::path file = fs::temp_directory_path() / ("foresay_spare_" + std::to_string(::getpid()) + ".toml");
+    const auto fingerprint_and_answers = [&](const char* forbidden, const char* least) {
+        std::ofstream(file) << "extends = \"" FORESAY_SOURCE_DIR
+                               "/configs/python-coder.toml\"\n[target]\ncontext = 512\n[sampling]\nchain = "
+                               "[\"top_k\", \"temperature\"]\n[sampling.min_length]\ntokens = "
+                            << least
+                            << "\n[[plugin]]\nname = \"words\"\nsampler = \"logit_bias\"\n[plugin.options]\n"
+                               "texts = [\""
+                            << forbidden << "\"]\ntext_values = [-inf]\n";
+        engine::EngineOptions options;
+        options.draft = false;
+        options.every_plugin = true;
+        const engine::Engine engine = engine::Engine::open(engine::load_config(file), options);
+        Served served({}, engine);
+        std::vector<std::string> all = {server::ServedModel(engine, "", {}).fingerprint()};
+        for (const char* chain : {R"("top_k","temperature")", R"("words","top_k","temperature")",
+                                  R"("min_length","top_k","temperature")"}) {
+            const std::string body =
+                R"({"prompt":"def add(a, b):\n    return","max_tokens":60,"seed":5,"temperature":0,)"
+                R"("foresay":{"chain":[)" +
+                std::string(chain) + "]}}";
+            all.push_back(text_of_answer(served.client().post("/v1/completions", body).body));
+        }
+        return all;
+    };
+    const std::vector<std::string> some = fingerprint_and_answers(" a", "50");
+    EXPECT_THAT(some[1], ::testing::StartsWith(" a"));
+    EXPECT_THAT(some[2], ::testing::Not(::testing::HasSubstr(" a")));
+    EXPECT_EQ(fingerprint_and_answers(" a", "50"), some);
+    EXPECT_NE(fingerprint_and_answers(" b", "50")[0], some[0]) << "an option of the plugin";
+    EXPECT_NE(fingerprint_and_answers(" a", "51")[0], some[0]) << "a table of a built-in stage";
     fs::remove(file);
 }
 
