@@ -42,7 +42,8 @@ std::vector<core::Config> each_device(const core::Config& config) {
 
 std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice) {
     if (choice.list) {
-        const bool link = choice.rows && std::get<std::string>(config.setting("runtime.row_handover").value) == "link";
+        const std::string handover = std::get<std::string>(config.setting("runtime.row_handover").value);
+        const bool link = choice.rows && handover != "copy";
         const std::vector<core::Config> configs = each_device(config);
         std::vector<BackendChoice> choices;
         for (const core::Config& one : configs) choices.push_back(choose_backend(one));
@@ -61,9 +62,9 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
         if (choice.rows) {
             auto ops = std::make_unique<kernels::DividedOps>(
                 std::move(devices), kernels::DividedOptions{.names = config.devices, .shares = {}, .link = link});
-            if (link && !ops->linked()) {
+            if (handover == "link" && !ops->linked()) {
                 throw Error("'runtime.row_handover' link needs GPUs that reach each other's memory, and " +
-                            config.devices.front() + " and the others of 'runtime.devices' do not; use copy");
+                            config.devices.front() + " and the others of 'runtime.devices' do not; use auto or copy");
             }
             return ops;
         }

@@ -269,12 +269,12 @@ std::vector<KeySpec> make_schema() {
          "ones, or by free memory where those have no room"},
         {"runtime.row_handover",
          ValueType::choice,
-         std::string("copy"),
+         std::string("auto"),
          {},
          {},
-         {"copy", "link"},
-         "with split_mode row, how GPUs hand values to each other in forwards of up to 16 decode rows: copy: between "
-         "launches; link: within one kernel for each GPU, where they have peer access"},
+         {"auto", "link", "copy"},
+         "with split_mode row, how GPUs hand values to each other in forwards of up to 16 decode rows: link: within one "
+         "kernel for each GPU, which needs peer access; copy: between launches; auto: link where that can be"},
         {"runtime.device_mib",
          ValueType::integer_list,
          std::vector<std::int64_t>{},

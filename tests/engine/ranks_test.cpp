@@ -159,7 +159,7 @@ TEST(Ranks, AreOfOneKindAndNotTooMany) {
         }),
         HasSubstr("reference cannot share layers with other devices"));
     EXPECT_THAT(problem("runtime.devices = [\"cpu\", \"cpu\"]\nruntime.row_handover = \"links\"\n"),
-                HasSubstr("'runtime.row_handover' must be one of copy, link"));
+                HasSubstr("'runtime.row_handover' must be one of auto, link, copy"));
     EXPECT_THAT(
         test::error_of([] { Engine::open(divided("runtime.row_handover = \"link\"\n")); }),
         HasSubstr("'runtime.row_handover' link needs GPUs that reach each other's memory, and cpu and the others"));

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
 #include "tests/laws/listed_backends.h"
@@ -21,6 +24,17 @@ using Shares = std::vector<std::int32_t>;
 std::shared_ptr<const core::Model> family(const std::string& name, kernels::QuantType type, kernels::Ops& ops) {
     return load_whole_or_divided(core::ModelSource::random(config_of(family_json(name)), type, type), ops);
 }
+
+#ifdef FORESAY_HAVE_CUDA
+// A family that two ranks can run linked: several layers, and a part of each matrix for both.
+std::shared_ptr<const core::Model> linkable(const std::string& name, kernels::QuantType type, kernels::Ops& ops) {
+    nlohmann::json config = nlohmann::json::parse(family_json(name));
+    const auto at_least = [&](const char* key, int value) { config[key] = std::max(config[key].get<int>(), value); };
+    at_least("num_hidden_layers", 3);
+    at_least("intermediate_size", 96);
+    return load_whole_or_divided(core::ModelSource::random(config_of(config.dump()), type, type), ops);
+}
+#endif
 
 // A rank of the host that says it can be linked, and refuses each forward after it has looked at its ops.
 class Refusing final : public SharingOps {
@@ -158,7 +172,7 @@ TEST_P(LinkedOnDevices, cuda_families_and_types) {
         }
     };
     for (const std::string name : {"qwen3", "glm4", "granite", "smollm3", "phi3"}) {
-        compare(name, [&](kernels::Ops& ops) { return family(name, QuantType::q8_0, ops); });
+        compare(name, [&](kernels::Ops& ops) { return linkable(name, QuantType::q8_0, ops); });
     }
     for (const QuantType type : {QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k}) {
         compare(std::string(kernels::info(type).name), [&](kernels::Ops& ops) {
@@ -183,14 +197,15 @@ TEST_P(LinkedOnDevices, cuda_caches_and_the_bundled_target) {
 // Prompts and other models of the same device come between: they use the words of the device, not of the link.
 TEST_P(LinkedOnDevices, cuda_other_forwards_between) {
     const auto ops = linked({1, 1});
-    const auto divided = family("qwen3", kernels::QuantType::q4_0, *ops);
-    const auto other = family("qwen3", kernels::QuantType::q4_0, *whole_);
+    const auto divided = linkable("qwen3", kernels::QuantType::q4_0, *ops);
+    const auto other = linkable("qwen3", kernels::QuantType::q4_0, *whole_);
     const Rows expected = logits(other, {1});
     for (int round = 0; round < 20; ++round) {
         EXPECT_TRUE(logits(divided, {1}) == expected) << round;
         EXPECT_TRUE(logits(other, {3}) == expected) << round;
         evaluate(divided, RowClass::prefill, {64});
     }
+    EXPECT_GE(ops->linked_forwards(), 20);
 }
 INSTANTIATE_TEST_SUITE_P(Gpus, LinkedOnDevices, testing::Values(1, 2));
 #endif
