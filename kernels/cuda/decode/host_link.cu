@@ -6,7 +6,9 @@
 //           on what was sent (rank_link.h). So the sender has read a word before it is reset, and a word arrives after
 //           the one before it has been reset.
 // Threads:  each goes through all hand-overs by itself; none waits for another one of its CTA.
-// Loads:    several packets of a thread are in flight, because a load from host memory takes more than a microsecond.
+// Loads:    many packets of a thread are in flight, because a load from host memory takes more than a microsecond, and
+//           because words come out of order: the last of each CTA's come together, at the end of a step. While nothing
+//           comes, few are looked at.
 #include "base/error.h"
 #include "kernels/cuda/decode/link_mail.h"
 #include "kernels/cuda/decode/rank_link.cuh"
@@ -15,7 +17,8 @@ namespace foresay::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kAtOnce = 4;  // packets of a thread in flight
+constexpr int kAtOnce = 8;  // packets of a thread in flight: 12 take all registers, 16 spill
+constexpr int kIdle = 4;    // while nothing comes
 
 __device__ MailPacket load_packet(const MailPacket* from) {
     MailPacket packet;
@@ -49,6 +52,15 @@ struct ForwarderPatience {
     }
 };
 
+// The lowest `count` bits that are set.
+template <int count>
+__device__ __forceinline__ std::uint32_t lowest(std::uint32_t of) {
+    std::uint32_t rest = of;
+#pragma unroll
+    for (int i = 0; i < count; ++i) rest &= rest - 1;
+    return of & ~rest;
+}
+
 // Packets 0 to count - 1, those of this thread: value_of(i) says which value packet i begins with, look(value, k)
 // starts the load of one of the kAtOnce in flight, and pass(value, k) says whether it is through with it; else both are
 // called again. False: patience has ended.
@@ -65,18 +77,24 @@ __device__ __forceinline__ bool pass_all(std::int32_t count, ForwarderPatience& 
             value[k] = value_of(from + k * kThreads);
             left |= 1u << k;
         }
+        bool moves = false;
 #pragma unroll 1
         for (;;) {
+            const std::uint32_t seen = moves ? left : lowest<kIdle>(left), before = left;
+            // So that addresses are computed again: kept, they would be spilled.
+#pragma unroll
+            for (int k = 0; k < kAtOnce; ++k) asm volatile("" : "+r"(value[k]));
 #pragma unroll
             for (int k = 0; k < kAtOnce; ++k) {
-                if ((left >> k & 1u) != 0) look(value[k], k);
+                if ((seen >> k & 1u) != 0) look(value[k], k);
             }
 #pragma unroll
             for (int k = 0; k < kAtOnce; ++k) {
-                if ((left >> k & 1u) != 0 && pass(value[k], k)) left &= ~(1u << k);
+                if ((seen >> k & 1u) != 0 && pass(value[k], k)) left &= ~(1u << k);
             }
             if (left == 0) break;
             if (patience.ends()) return false;
+            moves = left != before;
         }
     }
     return true;
