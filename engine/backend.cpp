@@ -61,10 +61,12 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
         }
         if (choice.rows) {
             auto ops = std::make_unique<kernels::DividedOps>(
-                std::move(devices), kernels::DividedOptions{.names = config.devices, .shares = {}, .link = link});
+                std::move(devices),
+                kernels::DividedOptions{
+                    .names = config.devices, .shares = {}, .link = link, .link_through_host = handover == "link"});
             if (handover == "link" && !ops->linked()) {
-                throw Error("'runtime.row_handover' link needs GPUs that reach each other's memory, and " +
-                            config.devices.front() + " and the others of 'runtime.devices' do not; use auto or copy");
+                throw Error("'runtime.row_handover' link needs GPUs, and " + config.devices.front() +
+                            " and the others of 'runtime.devices' cannot be linked; use auto or copy");
             }
             return ops;
         }

@@ -91,7 +91,8 @@ std::string Engine::backend() const {
         for (std::size_t r = 0; r < ranks->size(); ++r) {
             text += (r > 0 ? ", " : "") + backend_text(ranks->rank(r).describe());
         }
-        return "each layer divided over " + text + (ranks->linked() ? ", linked" : "");
+        const char* const ways[] = {"", ", linked", ", linked through host memory"};
+        return "each layer divided over " + text + ways[static_cast<std::size_t>(ranks->link_way())];
     }
     if (state_->list == nullptr) return backend_text(ops());
     return placed_text(state_->placement, *state_->list, [](const auto& info) { return backend_text(info); });

@@ -23,7 +23,8 @@ std::size_t cublaslt_version();
 // The compute capability of a backend's device, 90 for 9.0, by what BackendInfo::detail says of it; 0: there is none.
 std::int32_t cuda_capability(std::string_view detail);
 
-// Whether kernels on device `from` can read the memory of device `to` (indices of CudaDevice) without the host.
+// Whether kernels on device `from` can read the memory of device `to` (indices of CudaDevice) without the host. None
+// can with FORESAY_NO_PEER_ACCESS in the environment.
 bool cuda_peer_access(std::int32_t from, std::int32_t to);
 
 }  // namespace foresay::kernels

@@ -163,7 +163,7 @@ void DividedOps::begin(Workspace& workspace, const Batch& batch) {
     a.head = nullptr;
     std::ranges::fill(a.known, 0);
     a.noted.clear();
-    a.notes = linked_ && divided(a.ranks) && batch.row_class == RowClass::decode && !batch.tree &&
+    a.notes = linked() && divided(a.ranks) && batch.row_class == RowClass::decode && !batch.tree &&
               batch.rows.size() <= kMostLinkedRows && !batch.logit_rows.empty();  // the LM head ends the forward
     begin_in(a, a.in);
     a.batch.logit_rows = {};

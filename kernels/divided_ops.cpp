@@ -43,7 +43,9 @@ DividedOps::DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions o
             throw Error(names_[r] + " cannot share layers with other devices; use split_mode \"layer\"");
         }
     }
-    linked_ = options_.link && !options_.through_host && shares_.front()->link(shares_);
+    if (options_.link && !options_.through_host) {
+        link_way_ = shares_.front()->link(shares_, options_.link_through_host);
+    }
 }
 
 void DividedOps::set_shares(std::vector<int32_t> shares) {

@@ -37,6 +37,7 @@ struct DividedOptions {
     std::vector<std::int32_t> shares;       // of each rank; none: equal ones
     bool through_host = false;              // hand over through host memory, whatever the ranks can do
     bool link = false;                      // few decode rows: ranks hand on by themselves while they run, if they can
+    bool link_through_host = false;         // through host memory as well, where there is no other way
     std::chrono::milliseconds limit{5000};  // of waiting for a rank; as long again for each 64 rows
 };
 
@@ -51,7 +52,8 @@ public:
     // Whether all ranks can have some experts of a mixture.
     bool shares_experts() const;
     // Whether the ranks can run forwards of few decode rows together (DividedOptions::link), and how many they have.
-    bool linked() const { return linked_; }
+    bool linked() const { return link_way_ != LinkWay::none; }
+    LinkWay link_way() const { return link_way_; }
     std::int64_t linked_forwards() const { return linked_forwards_; }
     // Before anything is prepared.
     void set_shares(std::vector<std::int32_t> shares);
@@ -144,7 +146,7 @@ private:
     bool run_linked(Space& a);
 
     std::vector<LayerShare*> shares_;
-    bool linked_ = false;
+    LinkWay link_way_ = LinkWay::none;
     std::int64_t linked_forwards_ = 0;
     DividedOptions options_;
     std::size_t rows_ = 0, rows_before_ = 0;  // of the last two forwards, which may still run

@@ -47,6 +47,9 @@ struct LinkedCall {
     bool sums = false;       // attention_out, mlp_out: the sums alone; the op that prepare_finish() made follows
 };
 
+// How backends hand values on while they run: they do not; each stores in the memory of all; through host memory.
+enum class LinkWay : std::uint8_t { none, peer_access, host_memory };
+
 class LayerShare {
 public:
     virtual ~LayerShare() = default;
@@ -83,9 +86,9 @@ public:
     }
 
     // Forwards of decode rows in which backends hand values on by themselves, while they run.
-    // Once, by the first of `all`, whose others are made by the same code: whether these can. Nothing is done where
-    // they cannot.
-    virtual bool link(std::span<LayerShare* const> /*all*/) { return false; }
+    // Once, by the first of `all`, whose others are made by the same code: how these can. Nothing is done where they
+    // cannot. `host_memory`: that way may be taken where there is no other.
+    virtual LinkWay link(std::span<LayerShare* const> /*all*/, bool /*host_memory*/) { return LinkWay::none; }
     // Whether this one can run its part of the forward that has begun in `workspace`: all layers divided, each with a
     // part of this backend. The first call may be embed and the last one lm_head. No call before has been given to it.
     virtual bool can_run_linked(Workspace& /*workspace*/, std::span<const LinkedCall> /*calls*/) { return false; }

@@ -420,16 +420,19 @@ public:
         return true;
     }
 
-    // Each on a device, or a part of one, of its own; all reach each other's memory.
-    bool link(std::span<LayerShare* const> all) override {
+    // Each on a device, or a part of one, of its own.
+    LinkWay link(std::span<LayerShare* const> all, bool host_memory) override {
         std::vector<CudaOps*> ranks;
         for (LayerShare* const share : all) ranks.push_back(dynamic_cast<CudaOps*>(share));
+        LinkWay way = forbids_peer_access() ? LinkWay::host_memory : LinkWay::peer_access;
         for (CudaOps* const one : ranks) {
             for (CudaOps* const other : ranks) {
-                if (one == nullptr || other == nullptr) return false;
-                if (one != other && (one->stream_.get() == other->stream_.get() || !one->reaches(*other))) return false;
+                if (one == nullptr || other == nullptr) return LinkWay::none;
+                if (one != other && one->stream_.get() == other->stream_.get()) return LinkWay::none;
+                if (!one->reaches(*other)) way = LinkWay::host_memory;
             }
         }
+        if (way == LinkWay::host_memory && !host_memory) return LinkWay::none;
         auto ends = std::make_shared<std::vector<std::unique_ptr<RankLink>>>();
         std::vector<RankLink*> links;
         for (CudaOps* const rank : ranks) {
@@ -437,12 +440,16 @@ public:
             ends->push_back(std::make_unique<RankLink>());
             links.push_back(ends->back().get());
         }
-        RankLink::connect(links);
+        if (way == LinkWay::peer_access) {
+            RankLink::connect(links);
+        } else if (!RankLink::connect_through_host(links)) {
+            return LinkWay::none;
+        }
         for (std::size_t r = 0; r < ranks.size(); ++r) {
             ranks[r]->link_ = links[r];
             ranks[r]->links_ = ends;
         }
-        return true;
+        return way;
     }
     bool can_run_linked(Workspace& workspace, std::span<const LinkedCall> calls) override {
         CudaWorkspace& w = self(workspace);

@@ -160,9 +160,8 @@ TEST(Ranks, AreOfOneKindAndNotTooMany) {
         HasSubstr("reference cannot share layers with other devices"));
     EXPECT_THAT(problem("runtime.devices = [\"cpu\", \"cpu\"]\nruntime.row_handover = \"links\"\n"),
                 HasSubstr("'runtime.row_handover' must be one of auto, link, copy"));
-    EXPECT_THAT(
-        test::error_of([] { Engine::open(divided("runtime.row_handover = \"link\"\n")); }),
-        HasSubstr("'runtime.row_handover' link needs GPUs that reach each other's memory, and cpu and the others"));
+    EXPECT_THAT(test::error_of([] { Engine::open(divided("runtime.row_handover = \"link\"\n")); }),
+                HasSubstr("'runtime.row_handover' link needs GPUs, and cpu and the others"));
 }
 
 // The sentence names the device, and the next answer is what it would have been.

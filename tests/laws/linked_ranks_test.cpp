@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda_info.h"
 #include "kernels/divided_ops.h"
 #include "kernels/kv_names.h"
 #include "tests/laws/listed_backends.h"
@@ -18,6 +20,7 @@ namespace {
 
 using kernels::DividedOps;
 using kernels::LinkedCall;
+using kernels::LinkWay;
 using kernels::RowClass;
 using Shares = std::vector<std::int32_t>;
 
@@ -40,12 +43,15 @@ std::shared_ptr<const core::Model> linkable(const std::string& name, kernels::Qu
 class Refusing final : public SharingOps {
 public:
     explicit Refusing(kernels::Ops& inner) : SharingOps(inner) {}
-    bool link(std::span<kernels::LayerShare* const> all) override { return !all.empty(); }
+    LinkWay link(std::span<kernels::LayerShare* const>, bool host_memory) override {
+        return way == LinkWay::host_memory && !host_memory ? LinkWay::none : way;
+    }
     bool can_run_linked(kernels::Workspace&, std::span<const LinkedCall> calls) override {
         ++asked;
         last.assign(calls.begin(), calls.end());
         return !refuses;
     }
+    LinkWay way = LinkWay::peer_access;
     bool refuses = true;
     int asked = 0;
     std::vector<LinkedCall> last;
@@ -63,6 +69,26 @@ struct Ranks {
     std::vector<std::shared_ptr<Refusing>> each;
     std::unique_ptr<DividedOps> ops;
 };
+
+TEST(LinkedRanks, HostMemoryIsAWayIfItIsWanted) {
+    const auto way_of = [](LinkWay possible, bool link, bool through_host) {
+        std::vector<std::shared_ptr<kernels::Ops>> ranks;
+        for (int r = 0; r < 2; ++r) {
+            const auto rank = std::make_shared<Refusing>(host());
+            rank->way = possible;
+            ranks.push_back(rank);
+        }
+        const DividedOps ops(std::move(ranks), {.link = link, .link_through_host = through_host});
+        EXPECT_EQ(ops.linked(), ops.link_way() != LinkWay::none);
+        return ops.link_way();
+    };
+    EXPECT_EQ(way_of(LinkWay::peer_access, true, false), LinkWay::peer_access);
+    EXPECT_EQ(way_of(LinkWay::peer_access, true, true), LinkWay::peer_access);
+    EXPECT_EQ(way_of(LinkWay::host_memory, true, false), LinkWay::none);
+    EXPECT_EQ(way_of(LinkWay::host_memory, true, true), LinkWay::host_memory);
+    EXPECT_EQ(way_of(LinkWay::host_memory, false, true), LinkWay::none);
+    EXPECT_EQ(way_of(LinkWay::none, true, true), LinkWay::none);
+}
 
 TEST(LinkedRanks, WhatIsRefusedRunsByCopies) {
     for (const char* name : {"qwen3", "gemma3", "starcoder2", "gemma4-e", "mixtral"}) {
@@ -128,14 +154,19 @@ TEST(LinkedRanks, EachIsGivenItsPartOfEveryLayer) {
 }
 
 #ifdef FORESAY_HAVE_CUDA
-// Two GPUs, and two halves of one. Linked forwards must have been used: a link that is refused would give the same
-// bytes.
-class LinkedOnDevices : public testing::TestWithParam<int> {
+// Two GPUs, and two halves of one, by either way. Linked forwards must have been used: a link that is refused would
+// give the same bytes.
+class LinkedOnDevices : public testing::TestWithParam<std::tuple<int, LinkWay>> {
 protected:
     void SetUp() override {
         const std::vector<kernels::CudaDevice> found = kernels::cuda_devices(nullptr);
-        const auto wanted = static_cast<std::size_t>(GetParam());
+        const auto wanted = static_cast<std::size_t>(std::get<0>(GetParam()));
+        if (way() == LinkWay::host_memory) setenv("FORESAY_NO_PEER_ACCESS", "1", 1);
         if (found.size() < wanted) GTEST_SKIP() << "not run on " << wanted << " GPUs: there are " << found.size();
+        if (wanted == 2 && way() == LinkWay::peer_access &&
+            !kernels::cuda_peer_access(found[0].index, found[1].index)) {
+            GTEST_SKIP() << "not run by peer access: the first two GPUs have none";
+        }
         whole_ = kernels::make_cuda_ops({.device = found.front().index});
         for (std::int32_t rank = 0; rank < 2; ++rank) {
             devices_.push_back(wanted == 2
@@ -143,9 +174,12 @@ protected:
                                    : kernels::make_cuda_ops({.device = found.front().index, .part = rank, .parts = 2}));
         }
     }
+    void TearDown() override { unsetenv("FORESAY_NO_PEER_ACCESS"); }
+    static LinkWay way() { return std::get<1>(GetParam()); }
     std::unique_ptr<DividedOps> linked(const Shares& shares) const {
-        auto ops = std::make_unique<DividedOps>(devices_, kernels::DividedOptions{.shares = shares, .link = true});
-        EXPECT_TRUE(ops->linked()) << "no peer access";
+        auto ops = std::make_unique<DividedOps>(
+            devices_, kernels::DividedOptions{.shares = shares, .link = true, .link_through_host = true});
+        EXPECT_EQ(ops->link_way(), way());
         return ops;
     }
     static Rows logits(const std::shared_ptr<const core::Model>& model, const std::vector<std::size_t>& widths,
@@ -207,7 +241,13 @@ TEST_P(LinkedOnDevices, cuda_other_forwards_between) {
     }
     EXPECT_GE(ops->linked_forwards(), 20);
 }
-INSTANTIATE_TEST_SUITE_P(Gpus, LinkedOnDevices, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Gpus, LinkedOnDevices,
+                         testing::Combine(testing::Values(1, 2),
+                                          testing::Values(LinkWay::peer_access, LinkWay::host_memory)),
+                         [](const auto& given) {
+                             return std::to_string(std::get<0>(given.param)) +
+                                    (std::get<1>(given.param) == LinkWay::host_memory ? "_through_host" : "");
+                         });
 #endif
 
 }  // namespace

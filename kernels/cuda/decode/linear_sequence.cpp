@@ -158,6 +158,32 @@ struct BufferPlaces {
     }
 };
 
+// What a rank's layers hand over through host memory. False: it has no part of something, or layers differ, or host
+// memory has no room.
+bool route_of(const Args& args, std::span<const LayerForm> layers, const BufferPlaces& places, MailRoute& route) {
+    static_assert(kLinkBuffers == kFlaggedBuffers);
+    route.rows = args.rows;
+    route.layers = static_cast<int32_t>(layers.size());
+    route.buffer_floats = places.floats;
+    route.x = {.at = (kFlaggedBuffers - 1) * places.floats + places.x_after_mlp,
+               .width = args.op(layers[0].begin).inputs};
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+        const LayerForm& form = layers[layer];
+        const AttendCall& attend = args.attends[args.op(form.attend()).attend];
+        const EpilogueArgs &out = args.op(form.out()).epilogue, &in = args.op(form.mlp_in()).epilogue,
+                           &mlp_out = args.op(form.mlp_out()).epilogue;
+        const int32_t width = route.x.width, inner = args.op(form.mlp_out()).inputs;
+        const HandOver overs[kHandOversOfLayer] = {
+            {places.attended, args.op(form.out()).inputs, attend.first_value, attend.heads * attend.head_dim},
+            {form.adds ? places.attention_branch : places.x_after_attention, width, out.first_output, out.rows},
+            {places.ff, inner, in.first_output, in.kind == Epilogue::mlp_in ? in.rows / 2 : in.rows},
+            {form.adds ? places.mlp_branch : places.x_after_mlp, width, mlp_out.first_output, mlp_out.rows}};
+        if (layer == 0) std::ranges::copy(overs, route.layer);
+        if (!std::ranges::equal(overs, route.layer)) return false;
+    }
+    return route.fits();
+}
+
 // The ops of layers that pass flagged words on. The first layer reads x from the workspace, and the last one writes it
 // there; all between stays in the buffers.
 class FlaggedOps {
@@ -340,9 +366,11 @@ void LinearSequence::State::flush() {
     const GemvScratch& scratch = gemv_scratch();
     // Linked K-quants have the kernels of a mix, whether or not they are one.
     const bool as_mix = mixes_ || (link_ != nullptr && share_launch(quant_type_, kLargestOfMix));
-    check(plan_gemv(as_mix ? kLargestOfMix : quant_type_, scratch, info.shared_bytes, info.processors, 1,
+    const int processors = info.processors - (link_ != nullptr ? link_->processors_kept() : 0);
+    check(plan_gemv(as_mix ? kLargestOfMix : quant_type_, scratch, info.shared_bytes, processors, 1,
                     std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
           "ops that fit alone fit together");
+    const bool has_way = link_ == nullptr || !link_->through_host() || plan_link().fits;
     flag_layers(scratch);
     // The steps are gone after this, also if the launch throws: a failed forward must not run later.
     struct Discard {
@@ -351,11 +379,11 @@ void LinearSequence::State::flush() {
     } const discard{*this};
     if (link_ != nullptr) {
         ++link_launches_;
-        links_ = args_.plan.flagged != nullptr && can_link(quant_type_);
+        links_ = has_way && args_.plan.flagged != nullptr && can_link(quant_type_);
         if (probes_) return;
         check(links_, "a forward that was probed can be linked");
         args_.link = std::exchange(link_, nullptr)->table();
-        launch_gemv_linked(quant_type_, args_, info.processors, call_.overlap, call_.stream);
+        launch_gemv_linked(quant_type_, args_, processors, call_.overlap, call_.stream);
         return;
     }
     if (mixes_) {
@@ -403,14 +431,16 @@ void LinearSequence::State::begin_link(const RankLink& link, float* x, bool prob
 LinearSequence::State::LinkPlan LinearSequence::State::plan_link() {
     LayerForms forms;
     const std::span<const LayerForm> layers = layers_of(args_, forms);
-    check(!layers.empty(), "whole layers wait");
+    if (layers.empty()) return {};
     const BufferPlaces places(args_, layers[0]);
     // Layer l leaves x in buffer l % kFlaggedBuffers, and the first one reads it where layer -1 would leave it.
     const auto after = [&](std::size_t layer) {
         return static_cast<int32_t>(layer % kFlaggedBuffers) * places.floats + places.x_after_mlp;
     };
-    return {{x_, places.attended, after(kFlaggedBuffers - 1), after(layers.size() - 1)},
-            places.floats * kFlaggedBuffers};
+    LinkPlan plan = {.stream = {x_, places.attended, after(kFlaggedBuffers - 1), after(layers.size() - 1)},
+                     .words = places.floats * kFlaggedBuffers};
+    plan.fits = route_of(args_, layers, places, plan.route);
+    return plan;
 }
 
 bool LinearSequence::State::end_link() noexcept {

@@ -27,7 +27,9 @@ struct LinearSequence::State {
     // until end_link(). After that as before. `x`: of the workspace.
     struct LinkPlan {
         LinkedStream stream;
-        std::int32_t words = 0;  // floats of all buffers
+        std::int32_t words = 0;  // floats of all buffers; 0: the steps that wait are no layers
+        bool fits = false;       // words can go through host memory:
+        MailRoute route;         // so
     };
     void begin_link(const RankLink& link, float* x, bool probes);
     // What the steps that wait need around their launch. Before flush().

@@ -1,6 +1,6 @@
 // What comes before and after the decode kernels of linked ranks (rank_link.h): two small kernels a forward.
 #include <algorithm>
-#include <vector>
+#include <cstring>
 
 #include "base/error.h"
 #include "kernels/cuda/decode/rank_link.cuh"
@@ -89,6 +89,26 @@ void RankLink::connect(std::span<RankLink* const> ranks) {
         cuda_check(cudaMemcpy(ranks[r]->table(), &table, sizeof table, cudaMemcpyHostToDevice), "cannot link devices");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
     }
+}
+
+// The tables know no peers: begin_linked(), finish_linked() and the decode kernels then store on their device alone.
+bool RankLink::connect_through_host(std::span<RankLink* const> ranks) {
+    const auto mail = std::make_shared<MappedBuffer<MailPacket>>(std::size_t{kMailSlots} * kPacketsOfSlot);
+    std::memset(mail->data(), 0, mail->bytes());
+    for (RankLink* const rank : ranks) {
+        const DeviceScope scope(rank->table_.device());
+        LinkTable table;
+        void* at = nullptr;
+        if (cudaHostGetDevicePointer(&at, mail->data(), 0) != cudaSuccess) {
+            cudaGetLastError();  // else the next launch would report it
+            return false;
+        }
+        table.mail = static_cast<MailPacket*>(at);
+        cuda_check(cudaMemcpy(rank->table(), &table, sizeof table, cudaMemcpyHostToDevice), "cannot link devices");
+        cuda_check(cudaDeviceSynchronize(), "the device failed");
+        rank->host_.reset(new HostWay{mail, Stream::urgent(), {}, {}});
+    }
+    return true;
 }
 
 void RankLink::ask(const Stream& stream) {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 
 #include "base/error.h"
@@ -61,6 +62,8 @@ bool enable_peer_access(int other) {
     return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
 }
 
+bool forbids_peer_access() { return std::getenv("FORESAY_NO_PEER_ACCESS") != nullptr; }
+
 std::recursive_mutex& device_mutex(int device) {
     // Never destroyed, because buffers that outlive main() still lock their device. A deque, because references to its
     // elements stay valid as it grows.
@@ -98,6 +101,13 @@ void device_free(void* memory, int device) noexcept {
 void* pinned_allocate(std::size_t bytes) {
     void* memory = nullptr;
     cuda_check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cannot allocate page-locked memory");
+    return memory;
+}
+
+void* mapped_allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    cuda_check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+               "cannot allocate page-locked memory for all devices");
     return memory;
 }
 
@@ -143,6 +153,7 @@ std::int32_t cuda_capability(std::string_view detail) {
 }
 
 bool cuda_peer_access(std::int32_t from, std::int32_t to) {
+    if (cuda::forbids_peer_access()) return false;
     int can = 0;
     return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }

@@ -78,6 +78,14 @@ public:
     Stream() : device_(current_device()) {
         cuda_check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cannot make a stream");
     }
+    // One whose kernels go before those of other streams of the device.
+    static Stream urgent() {
+        int least = 0, greatest = 0;
+        cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cannot ask for the priorities of streams");
+        cudaStream_t handle = nullptr;
+        cuda_check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, greatest), "cannot make a stream");
+        return Stream(handle);
+    }
     ~Stream() {
         if (handle_ == nullptr) return;
         const DeviceScope scope(device_, std::nothrow);
@@ -95,6 +103,8 @@ public:
     void wait() const { cuda_check(cudaStreamSynchronize(handle_), "the device failed"); }
 
 private:
+    explicit Stream(cudaStream_t handle) : handle_(handle), device_(current_device()) {}
+
     cudaStream_t handle_ = nullptr;
     int device_ = 0;
 };
@@ -125,6 +135,8 @@ private:
 
 // Lets kernels and copies of the current device use the memory of device `other`. False: the two cannot.
 bool enable_peer_access(int other);
+// Whether FORESAY_NO_PEER_ACCESS is in the environment: then nothing uses the memory of another device.
+bool forbids_peer_access();
 
 // Bytes in the current device's memory; throws Error with the sizes when there are too few.
 void* device_allocate(std::size_t bytes);
@@ -132,6 +144,8 @@ void device_free(void* memory, int device) noexcept;
 // Bytes of page-locked host memory, which the device reads and writes by copies.
 void* pinned_allocate(std::size_t bytes);
 void pinned_free(void* memory, int device) noexcept;
+// The same, for kernels of all devices to read and write.
+void* mapped_allocate(std::size_t bytes);
 
 namespace detail {
 struct DeviceMemory {
@@ -141,6 +155,9 @@ struct DeviceMemory {
 struct PinnedMemory {
     static void* allocate(std::size_t bytes) { return pinned_allocate(bytes); }
     static void release(void* memory, int device) noexcept { pinned_free(memory, device); }
+};
+struct MappedMemory : PinnedMemory {
+    static void* allocate(std::size_t bytes) { return mapped_allocate(bytes); }
 };
 
 // `count` elements of T, not initialised, owned.
@@ -183,6 +200,8 @@ template <typename T>
 using DeviceBuffer = detail::Buffer<T, detail::DeviceMemory>;
 template <typename T>
 using PinnedBuffer = detail::Buffer<T, detail::PinnedMemory>;
+template <typename T>
+using MappedBuffer = detail::Buffer<T, detail::MappedMemory>;
 
 // Host values to new device memory. Waits for the copy: for load time.
 template <typename T>

@@ -54,6 +54,12 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
     w_.sequence.flush();
 }
 
+void ForwardRunner::capture(Graph& graph, std::span<const OpCall> calls) {
+    graph.capture(stream_, [&] { enqueue(calls); });
+    // Two branches, which wait for other ranks: what its first launch loads must not have to wait for those.
+    if (w_.forward.link != nullptr && w_.forward.link->through_host()) graph.upload(stream_);
+}
+
 // The layers between what makes them one forward of several ranks, and what comes before and after them.
 void ForwardRunner::enqueue_linked(std::span<const OpCall> calls, const RopeTables& ropes) {
     const bool embeds = calls.front().op == ForwardOp::embed, heads = calls.back().op == ForwardOp::lm_head;
@@ -63,9 +69,13 @@ void ForwardRunner::enqueue_linked(std::span<const OpCall> calls, const RopeTabl
     LinearSequence::State& sequence = *w_.sequence.state();
     sequence.begin_link(link, w_.x.data(), false);
     enqueue_ops(calls.subspan(before, calls.size() - before - after), ropes);
-    const LinearSequence::State::LinkPlan plan = sequence.plan_link();
+    LinearSequence::State::LinkPlan plan = sequence.plan_link();
+    check(plan.words > 0, "whole layers wait");
+    plan.route.embeds = embeds;
+    if (link.through_host()) link.start_forwarders(stream_, plan.route);
     begin_linked(stream_, link, plan.stream, embeds);
     sequence.flush();
+    if (link.through_host()) link.await_forwarders(stream_);
     finish_linked(stream_, link, plan.stream, plan.words);
     if (heads) enqueue_ops(calls.last(after), ropes);
     sequence.flush();

@@ -20,9 +20,7 @@ public:
     explicit ForwardRunner(CudaWorkspace& workspace) : w_(workspace), stream_(workspace.stream) {}
 
     void enqueue(std::span<const OpCall> calls);
-    void capture(Graph& graph, std::span<const OpCall> calls) {
-        graph.capture(stream_, [&] { enqueue(calls); });
-    }
+    void capture(Graph& graph, std::span<const OpCall> calls);
     void launch(const Graph& graph) { graph.launch(stream_); }
     void wait() { stream_.wait(); }
     void abandon() noexcept;

@@ -49,6 +49,8 @@ public:
         if (status != cudaSuccess) exec_ = nullptr;
         cuda_check(status, "cannot make a graph");
     }
+    // Loads what the first launch would load.
+    void upload(const Stream& stream) const { cuda_check(cudaGraphUpload(exec_, stream), "cannot load a graph"); }
     void launch(const Stream& stream) const { launch_check(cudaGraphLaunch(exec_, stream), "cannot launch a graph"); }
 
 private:
