@@ -72,7 +72,7 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
     std::string plugin_rows;
     for (const KeySpec& key : plugin_keys()) plugin_rows += row(key);
     out +=
-        "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names; `foresay serve` "
+        "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names.\n`foresay serve` "
         "also loads others, which requests may name.\n" +
         std::string(kHead) +
         "| `name` | string | | the stage's name in `sampling.chain`; keys its random numbers |\n"
