@@ -169,8 +169,8 @@ private:
     // Test stages, in chain_tests.cpp. Each returns false when the generation has to stop.
     std::string_view call_test(Entry& entry, std::span<const std::int32_t> ids, std::vector<std::uint8_t>& keep);
     bool test_list(Entry& entry, bool may_drop_all = false);  // the candidates are a list
-    // The list has fewer candidates than the cut would keep. Whether the stages after the cut drop all that are missing,
-    // of which is known only that their logits are at most `bound`.
+    // The list has fewer candidates than the cut would keep. Whether the stages after the cut drop all that are
+    // missing, of which is known only that their logits are at most `bound`.
     bool missing_are_dropped(float bound);
     bool test_ids();  // the pending stages, about asked_ids_; those that fail leave the row
     bool has_dropped() const;
