@@ -68,46 +68,20 @@ bool ChainStages::test_list(Entry& entry, bool may_drop_all) {
     return true;
 }
 
-// Runs the steps after the cut on a copy, up to the one that decides it. Candidates that equal the bound do not count:
-// a missing one might come before them.
+// Runs the steps after the cut on a copy, up to the one that decides it.
 bool ChainStages::missing_are_dropped(float bound) {
-    using Kind = kernels::SamplingStepKind;
     const kernels::Candidates list = scratch_.list();
-    const auto count = static_cast<std::size_t>(list.count);
-    const auto missing = static_cast<std::uint64_t>(cut_) - count;
-    saved_logits_.assign(list.logits, list.logits + count);
-    const auto comes_first = [&](std::size_t kept) { return kept <= count && saved_logits_[kept - 1] > bound; };
+    saved_logits_.assign(list.logits, list.logits + list.count);
+    kernels::MissingCandidates missing{cut_ - list.count, bound};
     for (std::size_t at = cut_before_ + (cut_replaces_ ? 1 : 0); at < active_.size(); ++at) {
         const Entry& entry = entries_[active_[at]];
         kernels::SamplingStep step;
         if (entry.kind() != StageKind::step || !make_step(entry, counts_[at], step).empty()) return false;
-        if (step.kind == Kind::temperature) {
-            for (float& logit : saved_logits_) logit /= step.temperature;
-            bound /= step.temperature;
-        } else if (step.kind == Kind::top_k) {
-            if (comes_first(static_cast<std::size_t>(kernels::top_k_count(step.top_k)))) return true;
-        } else if (step.kind == Kind::min_p) {
-            if (bound < kernels::min_p_logit(step.min_p_log, saved_logits_[0])) return true;
-        } else if (step.kind == Kind::top_p) {
-            const float best = saved_logits_[0];
-            std::uint64_t sum = 0, reached = 0;
-            for (const float logit : saved_logits_) sum += kernels::fixed_weight(logit, best);
-            // A little more than the missing ones can weigh, as the exponential is rounded.
-            const std::uint64_t weight = kernels::fixed_weight(bound, best);
-            const std::uint64_t more = missing * (weight + (weight >> 12) + 64);
-            const std::uint64_t least = kernels::top_p_weight(step.top_p, sum),
-                                enough = kernels::top_p_weight(step.top_p, sum + more);
-            // The candidates that stay are the same, whatever the missing ones weigh.
-            std::size_t kept = 0;
-            do {
-                reached += kernels::fixed_weight(saved_logits_[kept++], best);
-            } while (kept < count && reached < least);
-            return reached >= enough && comes_first(kept);
-        } else {
-            return false;
-        }
+        const kernels::Fate fate = kernels::fate_of(missing, step, saved_logits_);
+        if (fate != kernels::Fate::open) return fate == kernels::Fate::dropped;
     }
-    return greedy_ && !feedback_ && comes_first(2);
+    // Without noise the two best are what they are.
+    return greedy_ && !feedback_ && list.count > 1 && saved_logits_[1] > missing.bound;
 }
 
 void ChainStages::ask_about(std::int32_t id) {
