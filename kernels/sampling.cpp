@@ -364,6 +364,39 @@ float SamplingScratch::log_probability(std::int32_t token) {
     return -positive_infinity();
 }
 
+// One that equals the bound does not count: a missing one might come before it.
+Fate fate_of(MissingCandidates& missing, const SamplingStep& step, std::span<float> logits) {
+    const auto come_first = [&](std::size_t kept) { return kept <= logits.size() && logits[kept - 1] > missing.bound; };
+    switch (step.kind) {
+        case SamplingStepKind::temperature:
+            for (float& logit : logits) logit /= step.temperature;
+            missing.bound /= step.temperature;
+            return Fate::open;
+        case SamplingStepKind::top_k: {
+            const bool all = come_first(static_cast<std::size_t>(top_k_count(step.top_k)));
+            return all ? Fate::dropped : Fate::unknown;
+        }
+        case SamplingStepKind::min_p:
+            return missing.bound < min_p_logit(step.min_p_log, logits[0]) ? Fate::dropped : Fate::unknown;
+        case SamplingStepKind::top_p: {
+            std::uint64_t sum = 0, reached = 0;
+            for (const float logit : logits) sum += fixed_weight(logit, logits[0]);
+            // A little more than the missing ones can weigh, as the exponential is rounded.
+            const std::uint64_t weight = fixed_weight(missing.bound, logits[0]);
+            const std::uint64_t more = static_cast<std::uint64_t>(missing.count) * (weight + (weight >> 12) + 64);
+            const std::uint64_t least = top_p_weight(step.top_p, sum), most = top_p_weight(step.top_p, sum + more);
+            // As many stay, whatever the missing ones weigh.
+            std::size_t kept = 0;
+            do {
+                reached += fixed_weight(logits[kept++], logits[0]);
+            } while (kept < logits.size() && reached < least);
+            return reached >= most && come_first(kept) ? Fate::dropped : Fate::unknown;
+        }
+        default:
+            return Fate::unknown;
+    }
+}
+
 namespace {
 
 std::int32_t keeps_at(const SamplingPlan& plan) { return std::min(plan.keep_at, plan.step_count); }

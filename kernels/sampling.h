@@ -87,6 +87,19 @@ SampledToken sample_row(std::span<float> logits, const SamplingPlan& plan, Sampl
 // steps leave, best first. Valid until the scratch is used again.
 Candidates candidates_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch);
 
+// Candidates that a list lacks: at most so many, none with a logit above the bound.
+struct MissingCandidates {
+    std::int32_t count = 0;
+    float bound = 0.0f;
+};
+enum class Fate : std::uint8_t {
+    dropped,  // by the step, whatever they are: it leaves the same of the list as it would with them
+    open,     // the step keeps all candidates, and has changed `logits` and the bound
+    unknown,
+};
+// What `step` makes of those that a list lacks. `logits` are those of the list, best first, at least one.
+Fate fate_of(MissingCandidates& missing, const SamplingStep& step, std::span<float> logits);
+
 // The candidates of plans with SamplingPlan::keep, by token slot. For backends on the host.
 class KeptCandidates {
 public:

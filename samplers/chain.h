@@ -82,7 +82,7 @@ struct StageReport {
 class PlanBuffer {
 public:
     kernels::SamplingPlan plan;
-    // Of compile_prefix(): the plan's token is what decide() is likely to yield.
+    // Of compile_prefix(): the plan's token is what decide() yields unless a stage that is left out drops it.
     bool guess = false;
     std::vector<kernels::TokenCount> counts[kernels::kMaxSamplingSteps];
 };
@@ -138,7 +138,7 @@ public:
     // Fills `buffer` with a plan that keeps candidates, for decide() to go on from: those that the first host stage
     // would get. Stages that judge tokens may stand before the cut: the plan leaves them out and keeps more candidates
     // than the cut does. False: there is no host stage, or one that transforms the whole vocabulary, or no cut.
-    // Where all that is left out seldom drops likely candidates, the plan goes on without it and samples a guess.
+    // Where all that is left out only drops candidates, the plan goes on without it and samples a guess.
     bool compile_prefix(PlanBuffer& buffer) const;
     // The name of the first host stage; nullptr when there is none, so that compile() always succeeds.
     const char* host_stage() const;

@@ -182,7 +182,10 @@ void ChainStages::plan_stages() {
     counts_.resize(active_.size());
     const auto ids = static_cast<std::size_t>(std::max(vocabulary_->size(), 0));
     place_.assign(ids, 0);
-    if (std::ranges::any_of(entries_, [](const Entry& entry) { return entry.can_test(); })) verdicts_.assign(ids, 0);
+    if (std::ranges::any_of(entries_, [](const Entry& entry) { return entry.can_test(); })) {
+        verdicts_.assign(ids, 0);
+        saved_logits_.reserve(static_cast<std::size_t>(kernels::kCandidateCut));
+    }
 }
 
 ChainStages::Stopwatch::Stopwatch(const Entry& entry, Phase phase, Of of) : entry_(entry), phase_(phase), of_(of) {
@@ -326,6 +329,7 @@ kernels::SampledToken ChainStages::run(const kernels::Candidates& candidates, bo
     if (first >= cut_before_) return run_from(first);
     const std::int32_t most = kept_before_cut();
     const bool all = candidates.count < most || vocabulary_->size() <= most;
+    const float last = candidates.count > 0 ? candidates.logits[candidates.count - 1] : -kInfinity;
     for (std::size_t at = first; at < cut_before_; ++at) {
         Entry& entry = entries_[active_[at]];
         if (!left_out(entry, ahead)) continue;
@@ -334,7 +338,7 @@ kernels::SampledToken ChainStages::run(const kernels::Candidates& candidates, bo
         if (!runs) return {};
     }
     const std::int32_t left = scratch_.list().count;
-    needs_row_ = left < cut_ && (!all || left == 0);
+    needs_row_ = left < cut_ && (left == 0 || (!all && !missing_are_dropped(last)));
     return needs_row_ ? kernels::SampledToken{.token = -1} : run_from(cut_before_);
 }
 
@@ -591,7 +595,7 @@ bool ChainStages::compile_prefix(PlanBuffer& buffer) const {
     begin_plan(buffer);
     kernels::SamplingPlan& plan = buffer.plan;
     const bool before_cut = first < cut_before_;
-    buffer.guess = only_drop && !ahead && !masks_matter();
+    buffer.guess = only_drop && !ahead;
     plan.keep = true;
     if (before_cut) plan.cut = kept_before_cut();
     for (std::size_t at = 0; at < active_.size(); ++at) {

@@ -6,7 +6,8 @@
 // keeps the best candidates. A process stage gets the list itself: its result is checked against the contract, and when
 // it fails, the list is restored. A test stage is asked late, and only about tokens that may be sampled: the best ones
 // at the cut, or the winner (chain_tests.cpp). Where a backend runs a plan, it keeps a few more candidates than the
-// cut, and what the stages before it leave of them is the cut's list, unless too few are left. On some of its calls,
+// cut, and what the stages before it leave of them is the cut's list. Where too few are left, it is so only if the
+// stages after the cut drop all that may be missing, as a top_p does after a likely candidate. On some of its calls,
 // fewer and fewer of them, a stage is asked twice, and must answer the same.
 //
 // Threads:  one caller at a time.
@@ -168,6 +169,9 @@ private:
     // Test stages, in chain_tests.cpp. Each returns false when the generation has to stop.
     std::string_view call_test(Entry& entry, std::span<const std::int32_t> ids, std::vector<std::uint8_t>& keep);
     bool test_list(Entry& entry, bool may_drop_all = false);  // the candidates are a list
+    // The list has fewer candidates than the cut would keep. Whether the stages after the cut drop all that are
+    // missing, of which is known only that their logits are at most `bound`.
+    bool missing_are_dropped(float bound);
     bool test_ids();  // the pending stages, about asked_ids_; those that fail leave the row
     bool has_dropped() const;
     bool test_best(std::int32_t count);

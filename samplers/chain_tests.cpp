@@ -68,6 +68,22 @@ bool ChainStages::test_list(Entry& entry, bool may_drop_all) {
     return true;
 }
 
+// Runs the steps after the cut on a copy, up to the one that decides it.
+bool ChainStages::missing_are_dropped(float bound) {
+    const kernels::Candidates list = scratch_.list();
+    saved_logits_.assign(list.logits, list.logits + list.count);
+    kernels::MissingCandidates missing{cut_ - list.count, bound};
+    for (std::size_t at = cut_before_ + (cut_replaces_ ? 1 : 0); at < active_.size(); ++at) {
+        const Entry& entry = entries_[active_[at]];
+        kernels::SamplingStep step;
+        if (entry.kind() != StageKind::step || !make_step(entry, counts_[at], step).empty()) return false;
+        const kernels::Fate fate = kernels::fate_of(missing, step, saved_logits_);
+        if (fate != kernels::Fate::open) return fate == kernels::Fate::dropped;
+    }
+    // Without noise the two best are what they are.
+    return greedy_ && !feedback_ && list.count > 1 && saved_logits_[1] > missing.bound;
+}
+
 void ChainStages::ask_about(std::int32_t id) {
     if (verdicts_[static_cast<std::size_t>(id)] == 0) asked_ids_.push_back(id);
 }

@@ -37,6 +37,7 @@ struct AcceptOutcome {
     std::int32_t emitted = 0;
     std::int32_t accepted = 0;  // emitted tokens that were drafted
     AcceptEnd end = AcceptEnd::row;
+    bool asked_row = false;  // the candidates did not tell, so that a row of logits was read, or would have been
     const samplers::StageFailure* failure = nullptr;
 };
 
@@ -78,6 +79,7 @@ AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std:
             } else if (finite) {
                 const bool ahead = !drafted.empty();
                 decision = chain.decide(context.ops().candidates(context.workspace(), slot), ahead);
+                outcome.asked_row = outcome.asked_row || decision.needs_row;
                 if (decision.needs_row && source == RowSource::guesses) {
                     outcome.end = AcceptEnd::lost;
                     return outcome;

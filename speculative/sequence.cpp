@@ -16,6 +16,11 @@ namespace {
 
 constexpr std::string_view kModelName = "draft";
 
+// A wrong guess costs a forward, and to wait for the host instead costs a tenth of one or less. Guesses are trusted
+// while no larger share of them is wrong, as a moving average in which one weighs kWrongBlend.
+constexpr double kMostWrong = 0.08;
+constexpr double kWrongBlend = 0.04;
+
 }  // namespace
 
 Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchParts& parts, bool has_model)
@@ -236,7 +241,10 @@ void Sequence::learn(const AcceptOutcome& outcome, Acceptance& everyone) {
 }
 
 RowSource Sequence::start_sampling(DeviceSampling& sampling) {
-    return source_ = sampling.add(*request_.chain, ahead_, draft_.tokens);
+    source_ = sampling.add(*request_.chain, ahead_, draft_.tokens);
+    guessed_ = source_ == RowSource::guesses;
+    if (guessed_ && wrong_guesses_ > kMostWrong) source_ = RowSource::candidates;
+    return source_;
 }
 
 void Sequence::decide_first(std::span<float> logits) {
@@ -262,13 +270,18 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
         },
         decided_ ? &*decided_ : nullptr);
     held_ += std::max(outcome.emitted, 1) - 1;
+    const bool again = lost;
     lost = outcome.end == AcceptEnd::lost;
     if (lost) {  // its row is made again
         --held_;
         if (!answer_.result.tokens.empty()) --answer_.result.speculation.rounds;
     }
-    wrong_guess = lost || (source == RowSource::guesses &&
-                           context.ops().sampled(context.workspace(), row).token != tokens_.back());
+    wrong_guess = lost;
+    if (guessed_ && !again && (lost || outcome.emitted > 0)) {
+        const bool wrong = lost || context.ops().sampled(context.workspace(), row).token != tokens_.back();
+        wrong_guess = lost || (wrong && source == RowSource::guesses);
+        wrong_guesses_ += kWrongBlend * ((wrong || outcome.asked_row ? 1.0 : 0.0) - wrong_guesses_);
+    }
     learn(outcome, everyone);
     drop_draft(context);
     broken = outcome.end == AcceptEnd::broken;

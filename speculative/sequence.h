@@ -194,6 +194,8 @@ private:
     std::optional<DecidedRow> decided_;  // by decide_first()
     bool on_device_ = false;
     RowSource source_ = RowSource::logits;  // of its last row
+    bool guessed_ = false;                  // the device has sampled a guess there, trusted or not
+    double wrong_guesses_ = 0.0;            // moving share
     bool cut_ = false;                      // rows of the cache after held_ are those of a draft
     double admitted_ = 0.0;                 // ms; when it was first admitted
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -31,6 +32,8 @@ constexpr milliseconds kToMake{10000};  // that making an instance may take
 constexpr std::uint32_t kLook = 20;     // ms, after which a waiting program looks whether the process lives
 constexpr const char* kNames[] = {"create()", "state_create()", "state_destroy()", "state_begin()", "state_copy()",
                                   "accept()", "process()",      "test()",          "mask()",        "forced()"};
+
+std::atomic<std::int64_t> calls{0};
 
 // The process of an instance, and the calls that it answers.
 class Worker {
@@ -90,28 +93,38 @@ public:
     // Makes the call that has been prepared. Empty, or why it failed, valid until the next one on this thread.
     std::string_view call(IsolatedCall which, milliseconds patience) {
         static thread_local std::string why;
+        deaf_ = false;
         if (child_ <= 0) return why = "its process has ended: " + ended_;
         IsolatedHead& head = memory_.head();
+        calls.fetch_add(1, std::memory_order_relaxed);
         head.call = which;
         hand_over(head, 1);
-        if (std::string wrong = wait(which, patience); !wrong.empty()) return why = wrong;
+        const std::string wrong = wait(which, patience);
+        deaf_ = head.told > 0 && (wrong.empty() ? head.failed && head.deaf : head.call == IsolatedCall::accept);
+        head.told = 0;
+        if (!wrong.empty()) return why = wrong;
         if (!head.failed) return {};
         head.reason[IsolatedHead::kReason] = '\0';
         why = samplers::one_line(head.reason, IsolatedHead::kReason);
         if (used_up()) {
             end();
             return why = ended_ = "it used up the " + std::to_string(kIsolatedMemory >> 20) +
-                                  " MiB of memory that it may have, in " + name_of(which) + ": " + why;
+                                  " MiB of memory that it may have, in " +
+                                  name_of(deaf_ ? IsolatedCall::accept : which) + ": " + why;
         }
         return why;
     }
     std::string_view call(IsolatedCall which) { return call(which, deadline_); }
+    // Whether the last call failed because of the tokens that came with it.
+    bool deaf() const { return deaf_; }
 
 private:
     static std::string name_of(IsolatedCall which) { return kNames[static_cast<int>(which)]; }
 
-    std::string wait(IsolatedCall which, milliseconds patience) {
+    std::string wait(IsolatedCall asked, milliseconds patience) {
         IsolatedHead& head = memory_.head();
+        // Where it is: with the tokens that came with the call, or in the call itself.
+        const auto at = [&] { return head.call == IsolatedCall::accept ? IsolatedCall::accept : asked; };
         using Clock = std::chrono::steady_clock;
         // Time while this process was stopped is not the sampler's, so each look counts for twice its time at most.
         constexpr milliseconds kMost{2 * kLook};
@@ -122,12 +135,12 @@ private:
             waited += std::min<Clock::duration>(now - std::exchange(before, now), kMost);
             if (waited >= patience) {
                 end();
-                return ended_ = name_of(which) + " did not return within " + std::to_string(patience.count()) + " ms";
+                return ended_ = name_of(at()) + " did not return within " + std::to_string(patience.count()) + " ms";
             }
             int status = 0;
             if (::waitpid(child_, &status, WNOHANG) == child_) {
                 child_ = 0;
-                return ended_ = how_it_ended(which, status);
+                return ended_ = how_it_ended(at(), status);
             }
         }
         return {};
@@ -164,6 +177,7 @@ private:
     std::uint32_t process_ = 0, states_ = 0;
     std::size_t sent_ = 0;  // tokens of the history that are in shared memory
     std::string ended_;
+    bool deaf_ = false;
 };
 
 // A state in the process, and what it was told, so that another process can have it, too. One that is a copy, for a
@@ -171,7 +185,10 @@ private:
 // then only counts ends.
 class IsolatedState : public StageState {
 public:
-    IsolatedState(std::shared_ptr<Worker> worker, bool stateless) : worker_(std::move(worker)), stateless_(stateless) {
+    // `waits`: what it accepts is told with the next call.
+    IsolatedState(std::shared_ptr<Worker> worker, bool stateless, bool waits)
+        : worker_(std::move(worker)), stateless_(stateless), waits_(waits) {
+        untold_.reserve(IsolatedHead::kTold);
         const auto held = worker_->lock();
         std::string wrong = worker_->revive();
         if (wrong.empty()) wrong = make();
@@ -192,6 +209,7 @@ public:
         copy_ = false;
         lost_.clear();
         accepted_.clear();
+        untold_.clear();
         answer_ = answer;
         if (!stateless_) begun_with_.assign(history.begin(), history.end());
         return lost_ = again();
@@ -202,15 +220,18 @@ public:
         text_ = from.text_;
         copy_ = true;
         lost_.clear();
+        untold_.clear();
         if (text_->ended_in_draft) return lost_ = "its process has ended in a draft of this text";
         if (const std::string_view wrong = from.ready(); !wrong.empty()) return lost_ = wrong;
         if (stateless_) return {};
         if (!here()) {
             if (lost_ = make(); !lost_.empty()) return lost_;
         }
+        from.tell();
         worker_->memory().head().state = id_;
         worker_->memory().head().other = from.id_;
-        return done(worker_->call(IsolatedCall::copy));
+        const std::string_view wrong = from.heard(worker_->call(IsolatedCall::copy));
+        return done(wrong);
     }
     std::string_view accept(const samplers::AcceptedToken& token) override {
         if (!lost_.empty()) return copy_ ? std::string_view() : lost_;
@@ -223,12 +244,28 @@ public:
             if (copy_) lost_ = "its process has ended: " + worker_->ended();
             return {};
         }
+        untold_.push_back(token);
+        if (waits_ && untold_.size() < IsolatedHead::kTold) return {};
+        tell();
         worker_->memory().head().state = id_;
-        worker_->memory().head().token = token;
         const std::string_view wrong = done(worker_->call(IsolatedCall::accept));
-        if (here()) return wrong;
+        if (here()) return waits_ ? heard(wrong) : wrong;
         lost_ = wrong;
         return copy_ ? std::string_view() : lost_;
+    }
+
+    // Before a call: has it tell what was accepted since the last one.
+    void tell() const {
+        IsolatedHead& head = worker_->memory().head();
+        std::ranges::copy(untold_, head.tokens);
+        head.told = static_cast<std::uint32_t>(untold_.size());
+        head.listener = id_;
+        untold_.clear();
+    }
+    // After it: a state that could not accept a token is of no use any more.
+    std::string_view heard(std::string_view result) const {
+        if (!worker_->deaf()) return result;
+        return lost_ = result;
     }
 
     // With the lock held: makes sure that the process has this state. Empty, or why it has not, valid until the next
@@ -282,20 +319,24 @@ private:
         head.state = id_;
         head.answer = answer_;
         std::string wrong(done(worker_->call(IsolatedCall::begin)));
-        for (std::size_t i = 0; i < accepted_.size() && wrong.empty(); ++i) {
-            head.token = accepted_[i];
+        for (std::size_t i = 0; i < accepted_.size() && wrong.empty(); i += IsolatedHead::kTold) {
+            const auto next = accepted_.begin() + static_cast<std::ptrdiff_t>(i);
+            untold_.assign(next,
+                           next + static_cast<std::ptrdiff_t>(std::min(IsolatedHead::kTold, accepted_.size() - i)));
+            tell();
             wrong = done(worker_->call(IsolatedCall::accept));
         }
         return wrong;
     }
 
     std::shared_ptr<Worker> worker_;
-    const bool stateless_;
+    const bool stateless_, waits_;
     bool copy_ = false;
     std::shared_ptr<Text> text_;
     std::vector<std::int32_t> begun_with_;
     std::size_t answer_ = 0;
     std::vector<samplers::AcceptedToken> accepted_;
+    mutable std::vector<samplers::AcceptedToken> untold_;  // the last of them, which the process does not know
     // Its number in a process, and which one. Calls that read a state may have to make it again.
     mutable std::uint32_t id_ = 0, process_ = 0;
     mutable std::string lost_;  // why it cannot be made again; empty: it can
@@ -322,7 +363,7 @@ public:
     bool tests() const override { return tests_; }
     bool forces() const override { return forces_; }
     std::unique_ptr<StageState> make_state() const override {
-        return std::make_unique<IsolatedState>(worker_, stateless_);
+        return std::make_unique<IsolatedState>(worker_, stateless_, kind_ == StageKind::test);
     }
 
     std::string_view process(const StageState* state, const StageContext& context,
@@ -399,8 +440,9 @@ private:
         head.stream = context.stage;
         head.answer = context.answer;
         worker_->send_history(context.history);
+        own->tell();
         prepare();
-        return own->done(worker_->call(which));
+        return own->heard(own->done(worker_->call(which)));
     }
 
     std::shared_ptr<Worker> worker_;
@@ -441,6 +483,8 @@ private:
 };
 
 }  // namespace
+
+std::int64_t isolated_calls() { return calls.load(std::memory_order_relaxed); }
 
 std::shared_ptr<const samplers::StageFactory> isolate(std::shared_ptr<const samplers::StageFactory> factory,
                                                       milliseconds deadline) {

@@ -3,7 +3,9 @@
 //
 // Data flow: an instance has one process, whatever the number of texts, and a piece of shared memory
 //           (isolated_memory.h). A call writes its arguments there, hands over by a futex, spins for a moment and then
-//           sleeps; the answer comes back the same way. The history of a text is sent once and then only grows.
+//           sleeps; the answer comes back the same way. The history of a text is sent once and then only grows. What
+//           a sampler that tests accepts is told with its next call, so that a token of a text is one call, and tokens
+//           of a draft are none where the draft does not ask.
 // Limits:   those of isolated_child.h. The library itself is loaded in this process, too: what it does while it is
 //           loaded is not isolated.
 // Failure:  a call that crashes, takes longer than the deadline, or fails when the process has used up its memory ends
@@ -18,6 +20,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "samplers/stage.h"
@@ -26,5 +29,8 @@ namespace foresay::plugins {
 
 std::shared_ptr<const samplers::StageFactory> isolate(std::shared_ptr<const samplers::StageFactory> factory,
                                                       std::chrono::milliseconds deadline);
+
+// Calls that this process has made to samplers in processes of their own.
+std::int64_t isolated_calls();
 
 }  // namespace foresay::plugins

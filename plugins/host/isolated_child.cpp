@@ -101,11 +101,14 @@ public:
             while (!wait_a_while(head, 0, kLook)) {
                 if (::getppid() != program) ::_exit(0);
             }
-            head.failed = false;
+            head.failed = head.deaf = false;
             try {
-                const std::string_view wrong = answer(head);
+                std::string_view wrong = listen(head);
+                head.deaf = !wrong.empty();
+                if (wrong.empty()) wrong = answer(head);
                 if (!wrong.empty()) fail(head, wrong);
             } catch (const std::exception& error) {
+                head.deaf = head.call == IsolatedCall::accept;
                 fail(head, error.what());
             }
             hand_over(head, 0);
@@ -138,6 +141,17 @@ private:
         head.forces = stage_->forces();
     }
 
+    // What a state has accepted since it was last told. A crash in here is one of accept().
+    std::string_view listen(IsolatedHead& head) {
+        if (head.told == 0) return {};
+        const IsolatedCall then = std::exchange(head.call, IsolatedCall::accept);
+        StageState& state = *states_.at(head.listener);
+        std::string_view wrong;
+        for (std::uint32_t i = 0; i < head.told && wrong.empty(); ++i) wrong = state.accept(head.tokens[i]);
+        head.call = then;
+        return wrong;
+    }
+
     std::string_view answer(IsolatedHead& head) {
         const std::span<const std::int32_t> history(memory_.history(), head.history);
         const samplers::StageContext context{head.phase, head.key, head.stream, history,
@@ -160,7 +174,7 @@ private:
             case IsolatedCall::copy:
                 return state->copy(*states_.at(head.other));
             case IsolatedCall::accept:
-                return state->accept(head.token);
+                return {};  // it is told before
             case IsolatedCall::process: {
                 kernels::Candidates list{memory_.ids(), memory_.logits(), head.count};
                 const std::string_view wrong = stage_->process(state, context, list);

@@ -30,6 +30,7 @@ enum class IsolatedCall : std::uint32_t {
 
 struct IsolatedHead {
     static constexpr std::size_t kReason = 1000;
+    static constexpr std::size_t kTold = 32;  // tokens that one call may tell a state
 
     std::atomic<std::uint32_t> turn{0};  // 0: the program's, 1: the sampler's
     // Whether a side has to be woken: each writes its own, so that neither undoes the other's.
@@ -40,7 +41,10 @@ struct IsolatedHead {
     kernels::NoiseKey key;
     std::uint32_t stream = 0;
     std::uint64_t history = 0, answer = 0;
-    samplers::AcceptedToken token;
+    // Before the call itself, state `listener` accepts `told` tokens.
+    std::uint32_t listener = 0, told = 0;
+    samplers::AcceptedToken tokens[kTold];
+    bool deaf = false;       // one of them was refused: that was what failed
     std::int32_t count = 0;  // of candidates, ids, words of a mask, or bytes that are forced
     bool failed = false;
     char reason[kReason + 1] = {};

@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "plugins/host/check_subject.h"
@@ -18,12 +21,14 @@
 #include "plugins/host/plugin_host.h"
 #include "samplers/chain.h"
 #include "tests/plugins/support.h"
+#include "tests/samplers/judging_samplers.h"
 
 namespace foresay::plugins {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Factory = std::shared_ptr<const samplers::StageFactory>;
 using OnError = samplers::StageSpec::OnError;
@@ -71,6 +76,85 @@ TEST(Isolated, GivesTheSameText) {
             return out;
         };
         EXPECT_EQ(text(isolate(factory, 5s)), text(factory)) << factory->description().name;
+    }
+}
+
+// What it accepts is told with its next test, and a draft that does not ask tells nothing.
+TEST(Isolated, ATestIsOneCall) {
+    const CheckVocabulary vocabulary(600);
+    samplers::Chain chain({{"wordlist", {{"forbid", std::vector<std::string>{"turn", "in"}}}, isolate(wordlist(), 5s)}},
+                          vocabulary);
+    chain.begin(1, 0, std::vector<std::int32_t>{60, 61, 62});
+    const std::int64_t before = isolated_calls();
+    EXPECT_THAT(write(chain, 103), Not(HasSubstr("failed")));
+    const std::int64_t tests = chain.reports()[0].calls;
+    // The first eight are made twice, then the 16th, the 32nd and so on.
+    const std::int64_t checks = 4 + static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(tests)));
+    EXPECT_GE(tests, 100);
+    EXPECT_EQ(isolated_calls() - before, tests + checks);
+    samplers::DraftChain draft;
+    for (int round = 0; round < 5; ++round) {
+        const std::int64_t calls = isolated_calls();
+        draft.start_to_verify(chain);
+        for (std::int32_t token = 60; token < 80; ++token) draft.advance(token);
+        EXPECT_LE(isolated_calls() - calls, round == 0 ? 2 : 1) << "a state, and that it is a copy";
+    }
+    // More tokens than one call has room for.
+    draft.start(chain);
+    samplers::Chain same({{"wordlist", {{"forbid", std::vector<std::string>{"turn", "in"}}}, wordlist()}}, vocabulary);
+    same.begin(1, 0, chain.history());
+    samplers::DraftChain other;
+    other.start(same);
+    for (int i = 0; i < 100; ++i) {
+        std::vector<float> row = row_at(static_cast<std::size_t>(i)), copy = row;
+        if (i % 50 == 49) {
+            EXPECT_EQ(draft.propose(std::span<float>(row)).token, other.propose(std::span<float>(copy)).token);
+        }
+        draft.advance(60 + i);
+        other.advance(60 + i);
+    }
+}
+
+// Tests, and cannot accept each token.
+template <bool kCrashes>
+struct Picky {
+    static constexpr foresay::Info info{"picky", "1", "Refuses tokens.", "Apache-2.0"};
+    struct State {
+        int accepted = 0;
+    };
+    void begin(State& state, const foresay::Text&) const { state.accepted = 0; }
+    void accept(State& state, std::int32_t) const {
+        if (++state.accepted < 12) return;
+        if (kCrashes) std::raise(SIGSEGV);
+        throw std::runtime_error("enough");
+    }
+    bool test(const State& state, const foresay::Context&, std::int32_t id) const {
+        return (id + state.accepted) % 3 != 0;
+    }
+};
+
+// Though the token is told later, it is at the same place that the text ends, or goes on without the sampler.
+TEST(Isolated, ATokenThatCannotBeAcceptedFailsTheNextOne) {
+    const CheckVocabulary vocabulary(600);
+    const auto text = [&](const Factory& factory, OnError on_error) {
+        samplers::Chain chain({{"picky", {}, factory, on_error}}, vocabulary);
+        chain.begin(1, 0, {});
+        return write(chain, 30);
+    };
+    const Factory here = samplers::linked_factory<Picky<false>>();
+    const Factory crashes = isolate(samplers::linked_factory<Picky<true>>(), 5s);
+    for (const OnError on_error : {OnError::stop, OnError::skip}) {
+        const std::string plain = text(here, on_error);
+        EXPECT_EQ(text(isolate(here, 5s), on_error), plain);
+        if (on_error == OnError::skip) {
+            EXPECT_EQ(text(crashes, on_error), plain);
+            continue;
+        }
+        const std::size_t at = plain.find("sampler 'picky' failed: ");
+        ASSERT_NE(at, plain.npos) << plain;
+        EXPECT_THAT(plain, HasSubstr("enough"));
+        EXPECT_EQ(text(crashes, on_error),
+                  plain.substr(0, at) + "sampler 'picky' failed: it crashed in accept(): Segmentation fault");
     }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/ops_decorator.h"
+#include "plugins/host/plugin_host.h"
 #include "tests/samplers/judging_samplers.h"
 #include "tests/speculative/batch_support.h"
 
@@ -10,19 +11,20 @@ namespace {
 
 using speculative::BatchGenerator;
 
-// Counts forwards, and rows of logits that the host has read.
+// Counts forwards, those that began before the host knew their token, and rows of logits that the host has read.
 class CountedReads final : public kernels::OpsDecorator {
 public:
     explicit CountedReads(kernels::Ops& inner) : OpsDecorator(inner) {}
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         ++forwards;
+        unknown += batch.rows.front().token.is_slot() ? 1 : 0;
         OpsDecorator::begin(workspace, batch);
     }
     std::span<float> logits(kernels::Workspace& workspace, std::int32_t row) override {
         ++read_rows;
         return OpsDecorator::logits(workspace, row);
     }
-    std::int32_t forwards = 0, read_rows = 0;
+    std::int32_t forwards = 0, unknown = 0, read_rows = 0;
 };
 
 // Drops the tokens of one remainder: seldom likely ones, or often.
@@ -107,6 +109,45 @@ TEST(JudgedTexts, ADeviceRunsAheadOfStagesThatJudge) {
         EXPECT_LT(counted.read_rows, 2 * kTokens);
     }
     EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// `indent` leaves few of the likely candidates where a line begins, and a schema allows few tokens anywhere. Neither
+// costs a forward: each begins before the host knows its token, and no row crosses.
+TEST(JudgedTexts, FewTokensThatMayFollowCostNoForward) {
+    constexpr std::int32_t kTokens = 120;
+    samplers::StageSpec indent = stage("indent");
+    indent.factory = plugins::PluginHost({{FORESAY_PLUGIN_FOLDER}, {}}).load("indent");
+    const samplers::StageSpec schema =
+        stage("grammar", {{"language", std::string("json_schema")},
+                          {"after", std::string("free")},
+                          {"text", std::string(R"({"type":"array","minItems":30,"items":{"type":"object","required":
+                              ["name","line"],"additionalProperties":false,"properties":{"name":{"type":"string",
+                              "maxLength":9},"line":{"type":"integer"}}}})")}});
+    const std::vector<std::int32_t> input =
+        tokenizer().encode("class Stack:\n    def __init__(self, items):\n        self.items = items\n\n    def ");
+    CountedReads counted(fast_backend().ops());
+    const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), counted);
+    for (const samplers::StageSpec& judge : {indent, schema}) {
+        SCOPED_TRACE(judge.name);
+        const auto chain = [&judge] {
+            return make_chain({judge, stage("top_k"), stage("top_p"), stage("temperature", {{"value", 0.6}})});
+        };
+        const speculative::GenerateRequest wanted{.input = input, .max_tokens = kTokens, .seed = 5, .ignore_eos = true};
+        counted.forwards = counted.unknown = counted.read_rows = 0;
+        speculative::Generator plain = make_generator(chain(), sources(nullptr), off(), context_options(), model);
+        const std::vector<std::int32_t> text = plain.generate(wanted).tokens;
+        EXPECT_EQ(text.size(), static_cast<std::size_t>(kTokens));
+        if (counted.asynchronous()) {
+            EXPECT_LE(counted.forwards, kTokens + 1);
+            EXPECT_GE(counted.unknown, kTokens - 4);
+            EXPECT_EQ(counted.read_rows, 0);
+        }
+        if (fast_backend().name != "cuda") {
+            speculative::Generator host =
+                make_generator(chain(), sources(nullptr), off(), context_options(), bundled(backends()[1], "target"));
+            EXPECT_EQ(host.generate(wanted).tokens, text);
+        }
+    }
 }
 
 }  // namespace
