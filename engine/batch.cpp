@@ -126,8 +126,7 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     speculative::BatchParts parts;
     parts.target = std::make_unique<core::Context>(state_->target, context);
     parts.most_sequences = most;
-    // A device has a kernel for each class; the host computes both alike.
-    parts.classes_agree = ops().free_memory() < 0;
+    parts.classes_agree = core::classes_agree(ops());
     parts.short_given = core::short_given_tokens(ops());
     parts.reuse_prefixes = options.kept_texts > 0;
     parts.tokenizer = state_->tokenizer.get();

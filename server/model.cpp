@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -19,8 +20,8 @@ namespace {
 // To be raised when a kernel changes the bits of any text.
 constexpr int kNumbers = 1;
 
-// The stages that the configuration describes and does not put into its chain, by name.
-std::set<std::string> further_stages(const engine::Engine& engine) {
+// The stages that the configuration describes and does not put into its chain, in the order of their names.
+samplers::ChainSpec further_stages(const engine::Engine& engine) {
     const core::Config& config = engine.config();
     std::set<std::string> names;
     for (const core::PluginSpec& plugin : config.plugins) names.insert(plugin.name);
@@ -28,8 +29,11 @@ std::set<std::string> further_stages(const engine::Engine& engine) {
         if (!config.stage(stage.name).empty()) names.insert(stage.name);
     }
     for (const std::string& name : config.chain) names.erase(name);
-    std::erase_if(names, [&](const std::string& name) { return !engine.stage_spec(name); });
-    return names;
+    samplers::ChainSpec stages;
+    for (const std::string& name : names) {
+        if (auto stage = engine.stage_spec(name)) stages.push_back(std::move(*stage));
+    }
+    return stages;
 }
 
 // What a request that says nothing about them gets: the chain with its parameters and files, how conversations are
@@ -44,7 +48,7 @@ std::string defaults_of(const engine::Engine& engine, const core::ChatStyle& sty
     };
     // And what requests may put into the chain, as the configuration describes it.
     samplers::ChainSpec stages = engine.chain_spec();
-    for (const std::string& name : further_stages(engine)) stages.push_back(*engine.stage_spec(name));
+    std::ranges::move(further_stages(engine), std::back_inserter(stages));
     for (const samplers::StageSpec& stage : stages) {
         const bool plugin = stage.factory != nullptr;
         const auto factory = plugin ? stage.factory : samplers::find_builtin(stage.name);

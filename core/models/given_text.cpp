@@ -6,12 +6,14 @@
 
 namespace foresay::core {
 
+bool classes_agree(const kernels::Ops& ops) { return ops.free_memory() < 0; }
+
 std::int32_t short_given_tokens(const kernels::Ops& ops) {
     // Up to so many tokens decode rows are faster than prefill rows (docs/experiments/mixed-gemm.md). Part of the bits
     // of every text on such a device, and so no option.
     constexpr std::int32_t kOneReading = 128;  // devices that multiply many rows with one reading of the weights
     constexpr std::int32_t kFourPasses = 64;   // all others: a reading for each 16 rows
-    if (ops.free_memory() < 0) return 0;
+    if (classes_agree(ops)) return 0;
     return kernels::cuda_capability(ops.describe().detail) == 90 ? kOneReading : kFourPasses;
 }
 

@@ -23,7 +23,10 @@
 
 namespace foresay::core {
 
-// Segments of given text with at most so many tokens are decode rows. 0 on hosts, where the classes agree.
+// Whether a row has the same bits as a prefill row and as a decode row: on hosts. A device has a kernel for each class.
+bool classes_agree(const kernels::Ops& ops);
+
+// Segments of given text with at most so many tokens are decode rows. 0 where the classes agree.
 std::int32_t short_given_tokens(const kernels::Ops& ops);
 
 // The class of every token of a segment of `length` given tokens.

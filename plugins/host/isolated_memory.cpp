@@ -23,7 +23,12 @@ namespace {
 // sleeps takes longer than most calls.
 constexpr int kFewSpins = 50, kManySpins = 700;
 constexpr unsigned kManyCores = 4;
-int spins = kFewSpins;  // set before a process is started, which inherits it
+
+// First asked before a process is started, which may not ask for the number of cores.
+int spins() {
+    static const int most = std::thread::hardware_concurrency() >= kManyCores ? kManySpins : kFewSpins;
+    return most;
+}
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* patience) {
     return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, patience, nullptr, 0);
@@ -53,12 +58,7 @@ IsolatedMemory::IsolatedMemory(std::int32_t vocabulary) : room_(static_cast<std:
     at_forced_ = take(kForcedRoom);
     data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data_ == MAP_FAILED) throw Error(std::string("no memory can be shared: ") + std::strerror(errno));
-    static const bool many = [] {
-        const bool enough = std::thread::hardware_concurrency() >= kManyCores;
-        if (enough) spins = kManySpins;
-        return enough;
-    }();
-    static_cast<void>(many);
+    spins();
     reset();
 }
 
@@ -71,7 +71,7 @@ void hand_over(IsolatedHead& head, std::uint32_t next) {
 }
 
 bool wait_a_while(IsolatedHead& head, std::uint32_t other, std::uint32_t most_ms) {
-    for (int i = 0; i < spins; ++i) {
+    for (int left = spins(); left > 0; --left) {
         if (head.turn.load(std::memory_order_acquire) != other) return true;
         pause_a_moment();
     }

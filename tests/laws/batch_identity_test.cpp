@@ -347,7 +347,7 @@ Outcome run_schedule(const std::string& target, unsigned seed, const Faults& fau
     if (many > kFew) parts.most_sequences = many;
     parts.sure_growth = sure_growth;
     parts.reuse_prefixes = !chance(4) || tiers > 0;
-    parts.classes_agree = classes_agree(parts.target->ops()) && chance(2);
+    parts.classes_agree = core::classes_agree(parts.target->ops()) && chance(2);
     switch (random() % 4) {
         case 0:
             break;

@@ -226,7 +226,7 @@ TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
 // Where the classes agree, a forward has the rows of all who decode, each with its draft, and a piece of a prompt.
 TEST(BatchGenerator, PromptsAreReadInForwardsThatDecodeToo) {
     constexpr std::int32_t kBeside = 16, kDraft = 3;
-    if (!classes_agree(fast_backend().ops())) GTEST_SKIP() << "the classes of rows differ here";
+    if (!core::classes_agree(fast_backend().ops())) GTEST_SKIP() << "the classes of rows differ here";
     CountedOps counted(fast_backend().ops());
     speculative::BatchParts parts =
         batch_parts(for_sequences(3), core::Model::load(core::ModelSource::open(bundled_path("target")), counted));
@@ -452,7 +452,7 @@ TEST(BatchGenerator, ABeginningThatIsKnownIsNotEvaluatedAgain) {
 TEST(BatchGenerator, AnAnswerIsKnownWhereItsRowsHaveTheSameClass) {
     const std::vector<std::int32_t> input = long_prompt(100);
     for (const bool agree : {false, true}) {
-        if (agree && !classes_agree(fast_backend().ops())) continue;
+        if (agree && !core::classes_agree(fast_backend().ops())) continue;
         speculative::BatchParts parts = batch_parts(with_branches(1, 1));
         parts.classes_agree = agree;
         parts.short_given = 0;  // or the prompt's rows were decode rows, too
@@ -524,7 +524,7 @@ TEST(BatchGenerator, ManyOnOnePromptEvaluateItOnceAndHoldItsPagesOnce) {
 
 TEST(BatchGenerator, GivesPagesUpWhenThereAreNoneAndComesBack) {
     for (const bool agree : {false, true}) {
-        if (agree && !classes_agree(fast_backend().ops())) continue;
+        if (agree && !core::classes_agree(fast_backend().ops())) continue;
         // 8 pages, and four texts that need 4 pages each in the end.
         speculative::BatchParts parts = batch_parts(with_branches(1, 7));
         parts.classes_agree = agree;

@@ -36,9 +36,6 @@ public:
     std::function<void()> on_token, on_end;
 };
 
-// Whether a row has the same bits as a prefill row and as a decode row, so that forwards may mix them: on the host.
-inline bool classes_agree(const kernels::Ops& ops) { return ops.free_memory() < 0; }
-
 // By a clock of their own: how many forwards of decode rows come between two of prompts is decided by what both take.
 inline speculative::BatchParts batch_parts(core::ContextOptions options,
                                            std::shared_ptr<const core::Model> target = nullptr) {

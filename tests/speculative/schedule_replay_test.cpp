@@ -55,7 +55,7 @@ std::string record_at_random(unsigned seed) {
     parts.most_sequences = 2 + static_cast<std::int32_t>(random() % 5);
     parts.sure_growth = 1;
     parts.prefill_rows_beside = 1 + static_cast<std::int32_t>(random() % 20);
-    parts.classes_agree = classes_agree(parts.target->ops()) && seed % 2 == 0;
+    parts.classes_agree = core::classes_agree(parts.target->ops()) && seed % 2 == 0;
     if (seed % 3 == 0) {
         parts.speculation = fixed(3);
         parts.make_drafter = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
@@ -120,7 +120,7 @@ TEST(ScheduleReplay, TheSameIsDecidedAgainWithoutModels) {
     EXPECT_GT(all.late, 0);
     EXPECT_GT(all.full, 0);
     EXPECT_GT(all.waits, 0);
-    if (classes_agree(fast_backend().ops())) EXPECT_GT(all.mixed, 0);
+    if (core::classes_agree(fast_backend().ops())) EXPECT_GT(all.mixed, 0);
 }
 
 // Controls: a decision or a fact that is another one is noticed.

@@ -42,13 +42,7 @@ struct ForwarderPatience {
     std::uint32_t looks = 0;
 
     __device__ bool ends() {
-        if ((++looks & 255u) != 0) return false;
-        std::uint32_t failed;
-        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(failed) : "l"(&link->failed) : "memory");
-        if (failed != 0) return true;
-        if (global_time() < end) return false;
-        asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(&link->failed) : "memory");
-        return true;
+        return (++looks & 255u) == 0 && wait_ends(link, [this] { return end; });
     }
 };
 

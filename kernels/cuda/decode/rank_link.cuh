@@ -23,18 +23,28 @@ __device__ inline void store_to_all(const LinkTable* link, float* at, float valu
     }
 }
 
-// Whether a wait that has looked `looks` times is to go on without what it waits for. Seldom asks, because the answer
-// comes from memory.
-__device__ inline bool gives_up(LinkTable* link, std::uint32_t& looks) {
-    if ((++looks & 1023u) != 0) return false;
+// Whether a wait is to go on without what it waits for: one of this device has ended so, or the time that deadline()
+// gives has come, which then ends all others, too.
+template <class Deadline>
+__device__ inline bool wait_ends(LinkTable* link, const Deadline& deadline) {
     std::uint32_t failed;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(failed) : "l"(&link->failed) : "memory");
     if (failed != 0) return true;
-    std::uint64_t deadline;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(deadline) : "l"(&link->deadline) : "memory");
-    if (global_time() < deadline) return false;
+    const std::uint64_t end = deadline();
+    if (global_time() < end) return false;
     asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(&link->failed) : "memory");
     return true;
+}
+
+// The same for a wait that has looked `looks` times, by the launch's deadline. Seldom asks, because the answer comes
+// from memory.
+__device__ inline bool gives_up(LinkTable* link, std::uint32_t& looks) {
+    if ((++looks & 1023u) != 0) return false;
+    return wait_ends(link, [link] {
+        std::uint64_t deadline;
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(deadline) : "l"(&link->deadline) : "memory");
+        return deadline;
+    });
 }
 
 // How long a kernel waits for flagged words. Of a device by itself: until they are there, and the object is nothing.
