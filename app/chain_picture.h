@@ -2,8 +2,7 @@
 // SVG.
 //
 // Units:    a probability is among the candidates that are left after a stage. A move is the change of its logarithm,
-// in
-//           nats: what a stage that drops others, or favours them, does to a candidate.
+//           in nats: what a stage that drops others, or favours them, does to a candidate.
 // Threads:  plain data and pure functions.
 #pragma once
 

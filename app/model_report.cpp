@@ -1,6 +1,9 @@
 #include "app/model_report.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -85,17 +88,33 @@ void describe_weights(core::ModelSource& source, ModelReport& report) {
     const auto all = static_cast<double>(core::parameter_count(source.config()));
     const auto active = static_cast<double>(core::active_parameter_count(source.config()));
     report.weight_bytes = source.weight_bytes();
+    report.narrowed = core::narrowed_bytes(source);
     report.more_on_a_device = source.expanded_bytes();
-    report.more_unpacked = core::unpacked_bytes(source);
+    report.unpacked_on_a_device = core::unpacked_on_a_device(source);
     if (all > 0.0) report.active = active / all;
     report.quantised_by = source.gguf() != nullptr ? maker_of(*source.gguf()) : maker_of(source.folder());
 }
 
+void describe_tensors(const core::TensorTable& table, ModelReport& report) {
+    std::map<std::string, core::Encoding> by_type;
+    for (const core::TensorInfo& tensor : table.list()) {
+        core::Encoding& one = by_type[tensor.type];
+        one.name = tensor.type;
+        one.matrices += 1;
+        one.values += tensor.elements();
+        one.stored_bytes += tensor.bytes;
+    }
+    report.encodings.clear();
+    for (auto& [type, one] : by_type) report.encodings.push_back(std::move(one));
+    std::ranges::stable_sort(report.encodings, std::ranges::greater(), &core::Encoding::stored_bytes);
+}
+
 void expect_speed(kernels::Ops& ops, ModelReport& report) {
     const bool list = !report.placement.empty();
+    report.narrows = !list && ops.describe().name == "cpu";
     if (!list && ops.free_memory() >= 0) {
-        const bool packed = kernels::keeps_rows_packed(ops);
-        report.on_device = report.weight_bytes + (packed ? report.more_on_a_device : report.more_unpacked);
+        report.on_device = report.weight_bytes + report.more_on_a_device;
+        report.unpacked = report.unpacked_on_a_device;
     }
     auto bytes = static_cast<double>(report.read_per_token());
     double seconds = 0.0;
@@ -116,10 +135,14 @@ std::string weights_text(const ModelReport& report) {
     std::int64_t stored = 0, kept = 0;
     for (const core::Encoding& one : report.encodings) {
         stored += one.stored_bytes;
-        kept += one.kept_bytes;
+        const std::int64_t bytes = report.narrows ? one.host_bytes : one.kept_bytes;
+        kept += bytes;
         std::string text = std::to_string(one.matrices) + (one.matrices == 1 ? " tensor, " : " tensors, ") +
                            speculative::format_bytes(one.stored_bytes) + " (" + bits(one) + " bits)";
-        if (!one.kept.empty()) text += "; in memory " + one.kept + ", " + speculative::format_bytes(one.kept_bytes);
+        if (!one.kept.empty()) {
+            text += "; in memory " + one.kept + (bytes < one.kept_bytes ? " in narrower panels, " : ", ") +
+                    speculative::format_bytes(bytes);
+        }
         out += field(one.name, text);
     }
     if (kept != stored) {
@@ -128,6 +151,11 @@ std::string weights_text(const ModelReport& report) {
     }
     if (report.on_device && *report.on_device != kept) {
         out += field("on the device", speculative::format_bytes(*report.on_device) + " (no number changes)");
+    }
+    for (const core::UnpackedMatrices& one : report.unpacked) {
+        out += field("as float32 on the device",
+                     std::to_string(one.matrices) + (one.matrices == 1 ? " matrix, " : " matrices, ") +
+                         speculative::format_bytes(one.bytes) + ", such as " + one.example + ": " + one.reason);
     }
     out += field("read per token", speculative::format_bytes(report.read_per_token()));
     if (report.tokens_per_second > 0.0) {
@@ -200,16 +228,23 @@ std::string to_json(const ModelReport& report) {
         for (const auto& [format, bytes] : report.cache_page) {
             object["cache_per_position"][format] = static_cast<double>(bytes) / kernels::kPagePositions;
         }
-        object["weights"] = nlohmann::json::array();
-        for (const core::Encoding& one : report.encodings) {
-            object["weights"].push_back(
-                {{"encoding", one.name},
-                 {"tensors", one.matrices},
-                 {"values", one.values},
-                 {"bytes", one.stored_bytes},
-                 {"in_memory", one.kept.empty() ? nlohmann::json(nullptr) : nlohmann::json(one.kept)},
-                 {"memory_bytes", one.kept_bytes}});
+        for (const core::UnpackedMatrices& one : report.unpacked) {
+            object["float32_on_device"].push_back(
+                {{"reason", one.reason}, {"matrices", one.matrices}, {"bytes", one.bytes}, {"example", one.example}});
         }
+    }
+    // Also of a file that cannot run: then there is no memory that it takes.
+    object["weights"] = nlohmann::json::array();
+    for (const core::Encoding& one : report.encodings) {
+        const bool kept = report.config.has_value();
+        object["weights"].push_back(
+            {{"encoding", one.name},
+             {"tensors", one.matrices},
+             {"values", one.values},
+             {"bytes", one.stored_bytes},
+             {"in_memory", one.kept.empty() ? nlohmann::json(nullptr) : nlohmann::json(one.kept)},
+             {"memory_bytes",
+              kept ? nlohmann::json(report.narrows ? one.host_bytes : one.kept_bytes) : nlohmann::json(nullptr)}});
     }
     return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

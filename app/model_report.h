@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/models/encodings.h"
+#include "core/weights/tensor_table.h"
 #include "engine/engine.h"
 
 namespace foresay::app {
@@ -18,9 +19,12 @@ struct ModelReport {
     std::optional<core::ModelConfig> config;  // empty: the file is no model that is understood
     std::vector<core::Encoding> encodings;
     std::int64_t weight_bytes = 0;      // in memory
+    std::int64_t narrowed = 0;          // bytes that the CPU's panels take less
+    bool narrows = true;                // whether the CPU runs it, or nothing does
     std::int64_t more_on_a_device = 0;  // bytes that weights take there in addition
-    std::int64_t more_unpacked = 0;     // the same on a device that keeps no rows packed
     double active = 1.0;                // the share of the parameters that a token reads
+    // Matrices that are float32 on a device, and on what would run it.
+    std::vector<core::UnpackedMatrices> unpacked_on_a_device, unpacked;
     std::optional<std::int64_t>
         on_device;                   // bytes of the weights on the device that would run it; empty: the host does
     double read_bandwidth = 0.0;     // of what would run it, bytes per second; 0: not measured
@@ -28,7 +32,8 @@ struct ModelReport {
 
     // Bytes.
     std::int64_t read_per_token() const {
-        return static_cast<std::int64_t>(static_cast<double>(on_device.value_or(weight_bytes)) * active);
+        const std::int64_t on_host = weight_bytes - (narrows ? narrowed : 0);
+        return static_cast<std::int64_t>(static_cast<double>(on_device.value_or(on_host)) * active);
     }
     // Formats of the KV cache that keep keys and values alike, and the bytes that each takes for a page of positions.
     std::vector<std::pair<std::string, std::int64_t>> cache_page;
@@ -40,6 +45,8 @@ struct ModelReport {
 
 // Reads headers, and of quantised safetensors scales. Throws Error when the model is not understood.
 void describe_weights(core::ModelSource& source, ModelReport& report);
+// The same of a file whose tensors can be listed and no more: by type, with their bytes in the file.
+void describe_tensors(const core::TensorTable& table, ModelReport& report);
 // Measures how fast the backend reads memory, a quarter of a second for each of its devices, once in a process: a token
 // cannot be faster than its weights are read. Needs report.placement of a list of devices.
 void expect_speed(kernels::Ops& ops, ModelReport& report);

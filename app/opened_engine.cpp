@@ -29,6 +29,7 @@ public:
             case engine::Notice::plugin_blamed:
             case engine::Notice::unused_part:
             case engine::Notice::pages:
+            case engine::Notice::link:
                 spdlog::warn("{}", sentence);
                 break;
             case engine::Notice::no_device:
@@ -70,6 +71,7 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
     out.every_plugin = needs.every_plugin;
     out.tokenizer = needs.tokenizer;
     out.draft = needs.draft;
+    out.draft_if_cheap = needs.draft_if_cheap;
     out.fixed_mode = needs.speculating;
     out.decode_rows = needs.decode_rows;
     out.branches = needs.branches;

@@ -19,6 +19,7 @@ namespace foresay::app {
 // What a command needs of its engine.
 struct EngineNeeds {
     bool draft = true;                    // check and load the draft model, if one is configured
+    bool draft_if_cheap = false;          // but only where it is likely to pay for texts side by side
     bool speculating = false;             // the speculation mode will not change: do not load the draft if it is off
     bool tokenizer = true;                // the model must have one
     std::int32_t decode_rows = 33;        // rows of one decode, at most

@@ -222,9 +222,11 @@ void add_grammar_options(OptionParser& parser, Options& options) {
     const auto declare = [&](const std::string& name, const std::string& language, const std::string& what,
                              const std::string& doc) {
         const auto take = [&options, name, language, what](const std::string& file) {
-            override_key(options, name, "sampling.grammar.language", quoted(language));
-            override_key(options, name, "sampling.grammar.text", quoted(read_file(file, what)));
-            override_key(options, name, "sampling.grammar.file", quoted(""));
+            const std::string text = read_file(file, what, core::kMaxConfigBytes);
+            const std::string place = name + " " + file;
+            override_key(options, place, "sampling.grammar.language", quoted(language));
+            override_key(options, place, "sampling.grammar.text", quoted(text));
+            override_key(options, place, "sampling.grammar.file", quoted(""));
             options.prepend_grammar = true;
         };
         parser.option(name, take, {.value = "FILE", .doc = doc, .hint = ValueHint::file});

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "app/files.h"
+#include "app/plugin_trust.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -17,6 +18,7 @@ plugins::PluginOptions plugin_options(bool runs) {
     plugins::PluginOptions options;
     options.folders = plugins::default_folders(program);
     options.runs = runs;
+    options.admit = admit_plugin;
     // The place, not the folder that exists: when it cannot be made, the host says why.
     const fs::path state = state_place();
     if (!state.empty()) options.marker = state / "plugins";

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -34,20 +35,19 @@ fs::path allowed_file() {
     return state.empty() ? state : state / "plugins.allowed";
 }
 
-// The file that a plugin of a configuration is; empty when there is none.
-fs::path file_of(const core::PluginSpec& plugin) {
-    std::error_code ignored;
-    const fs::path file =
-        plugin.path.empty() ? plugins::find_plugin(plugin.sampler_name(), plugin_options(false).folders) : plugin.path;
-    return file.empty() ? file : fs::canonical(file, ignored);
-}
-
 bool on_plugin_path(const fs::path& stated) {
     std::error_code ignored;
     const fs::path folder = fs::canonical(fs::absolute(stated).parent_path(), ignored);
     const std::vector<fs::path> folders = plugin_options(false).folders;
     return std::any_of(folders.begin(), folders.end(),
                        [&](const fs::path& one) { return one.is_absolute() && fs::canonical(one, ignored) == folder; });
+}
+
+// The SHA-256 of what was allowed, by the path that a configuration or a session states; empty: nothing was. By the
+// time that it is loaded, the path may lead to another file, and the file may have changed.
+std::map<fs::path, std::string>& allowed_contents() {
+    static auto& contents = *new std::map<fs::path, std::string>();
+    return contents;
 }
 
 // The SHA-256 of a file's contents; empty when they cannot be read.
@@ -59,14 +59,7 @@ std::string contents_of(const fs::path& file) {
     }
 }
 
-// "SHA-256 PATH", as the file of allowed plugins has it. The path is for readers: only the contents count.
-std::string line_of(const fs::path& file) {
-    const std::string known = contents_of(file);
-    return known.empty() ? known : known + " " + printable(file.string());
-}
-
-bool is_allowed(const fs::path& file) {
-    const std::string wanted = contents_of(file);
+bool is_allowed(const std::string& wanted) {
     const fs::path list = allowed_file();
     struct stat status {};
     // A list that others can write proves nothing.
@@ -80,11 +73,13 @@ bool is_allowed(const fs::path& file) {
     return false;
 }
 
-// Returns why that failed; empty: it is remembered.
-std::string remember(const fs::path& file) {
-    if (is_allowed(file)) return {};
+// Remembers `contents` of `file` as "SHA-256 PATH". The path is for readers: only the contents count. Returns why that
+// failed; empty: it is remembered.
+std::string remember(const fs::path& file, const std::string& contents) {
+    if (contents.empty()) return "cannot read " + file.string();
+    if (is_allowed(contents)) return {};
     const fs::path list = allowed_file();
-    const std::string line = line_of(file) + "\n";
+    const std::string line = contents + " " + printable(file.string()) + "\n";
     if (list.empty()) return "there is no state folder; set HOME or XDG_STATE_HOME to a writable folder";
     // The newest lines count, so a list that is full begins again.
     std::ifstream lines(list);
@@ -111,8 +106,8 @@ std::string stated_by(const core::PluginSpec& plugin) {
     return origin.flag ? "" : "configuration " + origin.place;
 }
 
-void require_allowed(const std::string& place, const fs::path& file) {
-    if (is_allowed(file)) return;
+void require_allowed(const std::string& place, const fs::path& file, const std::string& contents) {
+    if (is_allowed(contents)) return;
     const std::string named = "the " + place + " names the plugin " + file.string();
     if (!stdin_is_terminal() || !stderr_is_terminal()) {
         throw Error(named +
@@ -123,62 +118,49 @@ void require_allowed(const std::string& place, const fs::path& file) {
     const std::string question = "The " + place + " names a plugin outside the plugin path:\n  " + file.string() +
                                  "\nIt is native code and runs with your rights. Load it? [y/N] ";
     if (!ask(printable(question))) throw Error(named + ", which you did not allow");
-    if (const std::string problem = remember(file); !problem.empty()) {
+    if (const std::string problem = remember(file, contents); !problem.empty()) {
         complain("foresay: you will be asked again: " + problem);
     }
 }
 
-void refuse_open(const fs::path& file) {
-    const fs::path open = open_to_everyone(file);
-    if (open.empty()) return;
-    throw Error("every user of this machine can change " + open.string() +
-                ", so anyone can run code as you through the plugin " + file.string() + "; chmod o-w it first");
-}
-
 }  // namespace
-
-fs::path open_to_everyone(const fs::path& file) {
-    struct stat status {};
-    if (::stat(file.c_str(), &status) != 0) return {};
-    if ((status.st_mode & S_IWOTH) != 0) return file;
-    const uid_t owner = status.st_uid;
-    for (fs::path folder = fs::absolute(file).parent_path();; folder = folder.parent_path()) {
-        if (::stat(folder.c_str(), &status) != 0) return {};
-        if ((status.st_mode & S_IWOTH) != 0) {
-            // In a sticky folder such as /tmp everyone can put a file, but only its owner can replace it.
-            const bool ours = owner == ::geteuid() || owner == 0;
-            if ((status.st_mode & S_ISVTX) == 0 || !ours) return folder;
-        }
-        if (!folder.has_relative_path()) return {};
-    }
-}
 
 std::string trust_plugin(const fs::path& file) {
     const plugins::PluginFile found = plugins::PluginHost::inspect(fs::absolute(file));
-    const std::string name = found.path.string();
-    if (!found.problem.empty()) throw Error("plugin '" + name + "' cannot be loaded: " + found.problem);
-    if (const fs::path open = open_to_everyone(found.path); !open.empty()) {
-        throw Error("every user of this machine can change " + open.string() + ", so the plugin " + name +
-                    " cannot be trusted; chmod o-w it first");
+    if (!found.problem.empty()) {
+        throw Error("plugin '" + found.path.string() + "' cannot be loaded: " + found.problem);
     }
-    if (const std::string problem = remember(found.path); !problem.empty()) throw Error(problem);
-    return contents_of(found.path);
+    const std::string contents = contents_of(found.path);
+    if (const std::string problem = remember(found.path, contents); !problem.empty()) throw Error(problem);
+    return contents;
 }
 
 void check_plugin_trust(const core::Config& config) {
+    allowed_contents().clear();
     for (const core::PluginSpec& plugin : config.plugins) {
-        const fs::path file = file_of(plugin);
-        if (file.empty()) continue;  // loading it gives the reason
-        refuse_open(file);
         const std::string place = stated_by(plugin);
-        if (!place.empty() && !on_plugin_path(plugin.path)) require_allowed(place, file);
+        if (place.empty() || on_plugin_path(plugin.path)) continue;
+        std::string& allowed = allowed_contents()[plugin.path];
+        const plugins::PluginFile file = plugins::PluginHost::inspect(plugin.path);
+        if (!file.problem.empty()) continue;  // loading it gives the reason
+        const std::string contents = contents_of(file.path);
+        require_allowed(place, file.path, contents);
+        allowed = contents;
     }
+}
+
+std::string admit_plugin(const fs::path& path, std::span<const std::byte> bytes) {
+    const auto allowed = allowed_contents().find(path);
+    if (allowed == allowed_contents().end() || allowed->second == bytes_sha256(bytes)) return {};
+    return "it changed while it was being loaded, and what it is now was not allowed; try again";
 }
 
 void remember_plugins(const core::Config& config) {
     for (const core::PluginSpec& plugin : config.plugins) {
         if (plugin.path.empty() || on_plugin_path(plugin.path)) continue;
-        const std::string problem = remember(file_of(plugin));
+        std::error_code ignored;
+        const fs::path file = fs::canonical(plugin.path, ignored);
+        const std::string problem = remember(file, contents_of(file));
         if (!problem.empty()) spdlog::info("the plugin {} will be asked for: {}", plugin.path.string(), problem);
     }
 }

@@ -9,16 +9,22 @@
 // Errors:   Error with one sentence that says what to do.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
-#include <vector>
+#include <span>
+#include <string>
 
 #include "core/config/config.h"
 
 namespace foresay::app {
 
 // Throws Error if `config` has a plugin that only a session or a configuration file names, outside the plugin path, and
-// that is not allowed, after asking for it at a terminal; and for plugins that any user of the machine can change.
+// that is not allowed, after asking for it at a terminal.
 void check_plugin_trust(const core::Config& config);
+
+// Why what would be loaded from `path` must not be: it is not what check_plugin_trust() found there last. Empty: it may
+// be loaded. For plugins::PluginOptions::admit.
+std::string admit_plugin(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // Remembers the plugins of `config` outside the plugin path as allowed: they are about to be named in a session.
 void remember_plugins(const core::Config& config);
@@ -26,8 +32,5 @@ void remember_plugins(const core::Config& config);
 // Remembers the contents of `file` as allowed, and returns their SHA-256. Throws Error for what is no plugin, what
 // every user of the machine can change, and where nothing can be remembered.
 std::string trust_plugin(const std::filesystem::path& file);
-
-// The file or folder on the way to `file` that any user of the machine can change; empty when there is none.
-std::filesystem::path open_to_everyone(const std::filesystem::path& file);
 
 }  // namespace foresay::app

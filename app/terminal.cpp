@@ -135,6 +135,10 @@ std::size_t columns_of(std::string_view text) {
     return columns;
 }
 
+std::string padded(const std::string& text, std::size_t width) {
+    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
+}
+
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
     const std::string margin(indent, ' ');
     std::string out;

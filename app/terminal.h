@@ -46,6 +46,8 @@ std::size_t terminal_rows();
 std::size_t columns_of(char32_t character);
 // Columns that UTF-8 text takes on one line.
 std::size_t columns_of(std::string_view text);
+// `text` padded with blanks to `width` bytes; at least one blank follows it.
+std::string padded(const std::string& text, std::size_t width);
 // Wraps `text` between words to at most `columns` columns, each line indented by `indent`. Empty and indented lines
 // stay as they are, and a word longer than a line is not broken.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0);

@@ -61,7 +61,9 @@ std::string blob_digest(const fs::path& file) {
 
 }  // namespace
 
-std::string file_sha256(const fs::path& file) { return sha256(core::MappedFile(file).bytes(), {}); }
+std::string bytes_sha256(std::span<const std::byte> bytes) { return sha256(bytes, {}); }
+
+std::string file_sha256(const fs::path& file) { return bytes_sha256(core::MappedFile(file).bytes()); }
 
 std::vector<VerifiedFile> verify_model(const fs::path& path, const std::function<void(std::int64_t)>& progress) {
     std::vector<VerifiedFile> verified;

@@ -7,8 +7,10 @@
 // Errors:   Error for files that cannot be read.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,8 @@ struct VerifiedFile {
 std::vector<VerifiedFile> verify_model(const std::filesystem::path& path,
                                        const std::function<void(std::int64_t bytes)>& progress);
 
-// The SHA-256 of a file's contents. Throws Error when it cannot be read.
+std::string bytes_sha256(std::span<const std::byte> bytes);
+// The same of a file's contents. Throws Error when it cannot be read.
 std::string file_sha256(const std::filesystem::path& file);
 
 }  // namespace foresay::app

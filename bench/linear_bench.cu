@@ -5,13 +5,15 @@
 //   L2 linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for
 //   them linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
 //
-// SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0, one of the packings of kPackings
-// below, or q4_k_m, whose v and down are Q6_K in every second layer. Weights are synthetic.
+// SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0, one of packings() below, or q4_k_m,
+// whose v and down are Q6_K in every second layer; of ops and chain also several of them, as in q4_0,fp8,exl2. Weights
+// are synthetic.
 //
 // Options after that, as key=value: overlap (0 or 1: whether kernels start before their predecessor has ended), fused
 // (0: a launch per op; 1: one from attention to attention; 2: one for all layers, without attention). A lone / begins
 // another set of options, so that variants can be compared within one process; mixed=0 has the decode kernel take more
-// than 16 rows, too; prompt=1: rows of a prompt, without the LM head.
+// than 16 rows, too, and tile=42064 has mixed_gemm take tiles of 4 panels, 2 slices and 64 rows where it has them;
+// prompt=1: rows of a prompt, without the LM head.
 //
 // Attention is replaced by a kernel that only waits and copies. Every time is the median of replays of a graph. The
 // percentage after a time is the rate at which weights were read, of the bandwidth that `read` measures.
@@ -32,6 +34,7 @@
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 #include "kernels/quant/packing.h"
 
 namespace foresay {
@@ -141,9 +144,23 @@ const std::vector<NamedPacking>& packings() {
          {8, 6, 6, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3},
          4,
          true},
+        // 3.0 bits: of 32 groups 1 has 6, 1 has 5, 4 have 4, 17 have 3, 9 have 2.
+        {"exl2_3",
+         F::f16_zero,
+         {6, 5, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2},
+         4,
+         true},
+        // 6.0 bits: 4 have 8, 24 have 6, 4 have 4.
+        {"exl2_6", F::f16_zero, {8, 6, 6, 6, 6, 6, 6, 4}, 4, true},
         {"exl2_head", F::f16_zero, {8, 6, 6, 6, 6, 6, 6, 6}, 4, true},
     };
     return list;
+}
+
+// "exl2" of exl2_3.
+std::string family_of(const NamedPacking& packing) {
+    const std::string name = packing.name;
+    return name.substr(0, name.find('_'));
 }
 
 // What weights are made of.
@@ -213,7 +230,7 @@ struct Stages {
         Encoding of_head = quant_type;
         if (quant_type.type == QuantType::q4_0 || quant_type.type == QuantType::q4_k) of_head.type = QuantType::q6_k;
         for (const NamedPacking& named : packings()) {
-            if (quant_type.packing != nullptr && std::string(quant_type.packing->name) + "_head" == named.name) {
+            if (quant_type.packing != nullptr && family_of(*quant_type.packing) + "_head" == named.name) {
                 of_head.packing = &named;
             }
         }
@@ -275,6 +292,13 @@ int option(const std::map<std::string, int>& options, const char* key, int other
     return found == options.end() ? otherwise : found->second;
 }
 
+// The tile of "tile=": panels, slices, and columns in three digits.
+void choose_tile(const std::map<std::string, int>& options) {
+    const int tile = option(options, "tile", 0);
+    cuda::force_mixed_tile({static_cast<std::uint8_t>(tile / 10000), static_cast<std::uint8_t>(tile / 1000 % 10),
+                            static_cast<std::uint8_t>(tile % 1000)});
+}
+
 // One line: an op at several numbers of rows. Uses several copies of the op, 400 MiB in all, one after the other, so
 // that the L2 never holds the weights that are read.
 template <class Stage, class Spec, class Launch>
@@ -287,6 +311,7 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::vector
         copies.emplace_back(spec);
         total += copies.back().bytes();
     }
+    choose_tile(options);
     const double bytes = static_cast<double>(copies[0].bytes());
     std::printf("%-14s %8.2f MB ", name, bytes * 1e-6);
     for (const int rows : widths) {
@@ -369,6 +394,7 @@ void bench_chain(const ModelShape& s, const Encoding& quant_type, const Encoding
     bytes += head.bytes();
     for (const auto& options : variants) {
         const int fused = option(options, "fused", 1);
+        choose_tile(options);
         const bool overlap = option(options, "overlap", 1) != 0;
         const bool prompt = option(options, "prompt", 0) != 0;
         cuda::PrefillWorkspace workspace;
@@ -431,9 +457,15 @@ int run(const std::vector<std::string>& args) {
         if (args[1] == named.name) shape = named.shape;
     }
     if (shape.layers == 0) throw Error("no such shape: " + args[1]);
-    const bool mix = args[2] == "q4_k_m";
-    const Encoding quant_type = quant_type_named(mix ? "q4_k" : args[2]);
-    const Encoding upper = mix ? Encoding{QuantType::q6_k} : quant_type;
+    std::vector<std::string> names(1);
+    for (const char c : args[2]) {
+        if (c == ',') {
+            names.emplace_back();
+        } else {
+            names.back() += c;
+        }
+    }
+    const auto of = [](const std::string& name) { return quant_type_named(name == "q4_k_m" ? "q4_k" : name); };
     std::vector<int> widths;
     std::vector<std::map<std::string, int>> variants(1);  // a lone "/" begins the next
     for (std::size_t i = 3; i < args.size(); ++i) {
@@ -447,17 +479,19 @@ int run(const std::vector<std::string>& args) {
         }
     }
     if (args[0] == "input") {
-        bench_input(shape, quant_type.type, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
+        bench_input(shape, of(args[2]).type, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
         return 0;
     }
     if (widths.empty()) widths = {1, 2, 4, 8, 16};
-    std::printf("%s %s\n", args[1].c_str(), args[2].c_str());
-    if (args[0] == "chain") {
-        bench_chain(shape, quant_type, upper, peak, widths, variants);
-        return 0;
-    }
-    for (const auto& options : variants) {
-        bench_ops(shape, quant_type, peak, widths, options);
+    for (const std::string& name : names) {
+        const Encoding encoding = of(name);
+        std::printf("%s %s\n", args[1].c_str(), name.c_str());
+        if (args[0] == "chain") {
+            const Encoding upper = name == "q4_k_m" ? Encoding{QuantType::q6_k} : encoding;
+            bench_chain(shape, encoding, upper, peak, widths, variants);
+            continue;
+        }
+        for (const auto& options : variants) bench_ops(shape, encoding, peak, widths, options);
     }
     return 0;
 }

@@ -64,7 +64,7 @@ configure_package_config_file(cmake/foresayConfig.cmake.in ${CMAKE_BINARY_DIR}/f
   INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/foresayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/foresayConfig.cmake ${CMAKE_BINARY_DIR}/foresayConfigVersion.cmake
-  cmake/foresay_plugin.cmake DESTINATION ${package} COMPONENT development)
+  cmake/foresay_plugin.cmake cmake/foresay_plugin.map DESTINATION ${package} COMPONENT development)
 
 # ---- packages: cpack -G DEB in the build folder
 set(CPACK_GENERATOR DEB)

@@ -23,6 +23,14 @@ if(CMAKE_CXX_COMPILER_LAUNCHER)
   set(precompile OFF)
 endif()
 option(FORESAY_PRECOMPILED_HEADERS "Precompile the standard headers" ${precompile})
+# Likewise sources are compiled several at once: half the time. Where warnings are errors each is compiled alone, which
+# also finds an include that is missing.
+set(unity ${precompile})
+if(FORESAY_WERROR)
+  set(unity OFF)
+endif()
+option(FORESAY_UNITY_BUILD "Compile several sources as one" ${unity})
+include(foresay_unity)
 set(FORESAY_STANDARD_HEADERS <algorithm> <array> <chrono> <filesystem> <functional> <map> <memory> <optional> <span>
   <string> <string_view> <utility> <variant> <vector>)
 find_package(Threads REQUIRED)
@@ -69,6 +77,7 @@ function(foresay_library name)
   add_library(foresay_${name} STATIC ${sources})
   add_library(foresay::${name} ALIAS foresay_${name})
   target_link_libraries(foresay_${name} PUBLIC foresay_options)
+  foresay_unity(foresay_${name})
 endfunction()
 
 # foresay_embed(TARGET FOLDER HEADER NAMESPACE TYPE FUNCTION NAMES...): the files of a folder as a source of the target,
@@ -114,6 +123,16 @@ function(foresay_test_headers)
   target_precompile_headers(foresay_test_headers PRIVATE ${FORESAY_STANDARD_HEADERS} <gtest/gtest.h> <gmock/gmock.h>)
 endfunction()
 
+# foresay_test_library(NAME SOURCES... LIBS targets): what several tests share, compiled once.
+function(foresay_test_library name)
+  cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PUBLIC ${ARG_LIBS} PRIVATE GTest::gtest GTest::gmock)
+  target_compile_definitions(${name} PRIVATE FORESAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE -Og)
+  foresay_unity(${name})
+endfunction()
+
 # foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels] [CUDA tests|program]): one GoogleTest binary.
 # CUDA makes a second test NAME_cuda, which ctest shows as skipped where there is no device: of the tests whose names
 # contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda. `program` makes a third one, NAME_paced, which
@@ -128,6 +147,7 @@ function(foresay_test name)
     foresay_test_headers()
     target_precompile_headers(${name} REUSE_FROM foresay_test_headers)
   endif()
+  foresay_unity(${name})
   if(ARG_CUDA STREQUAL tests)
     set(without_cuda --gtest_filter=-*cuda*)
     set(with_cuda --gtest_filter=*cuda*)

@@ -40,7 +40,8 @@ std::vector<core::Config> each_device(const core::Config& config) {
     return all;
 }
 
-std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice) {
+std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice,
+                                           std::function<void(const std::string& sentence)> notice) {
     if (choice.list) {
         const std::string handover = std::get<std::string>(config.setting("runtime.row_handover").value);
         const bool link = choice.rows && handover != "copy";
@@ -60,10 +61,10 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
             devices.push_back(open_backend(configs[i], own));
         }
         if (choice.rows) {
-            auto ops = std::make_unique<kernels::DividedOps>(
-                std::move(devices),
-                kernels::DividedOptions{
-                    .names = config.devices, .shares = {}, .link = link, .link_through_host = handover == "link"});
+            // Prompts in groups of rows have not run on a GPU yet (docs/experiments/decode-over-gpus.md).
+            kernels::DividedOptions options{.names = config.devices, .shares = {}, .link = link, .group_rows = 0};
+            options.notice = std::move(notice);
+            auto ops = std::make_unique<kernels::DividedOps>(std::move(devices), std::move(options));
             if (handover == "link" && !ops->linked()) {
                 throw Error("'runtime.row_handover' link needs GPUs, and " + config.devices.front() +
                             " and the others of 'runtime.devices' cannot be linked; use auto or copy");

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,7 +31,9 @@ struct BackendChoice {
 BackendChoice choose_backend(const core::Config& config);
 // runtime.devices, or else runtime.device, each as a configuration that names it alone.
 std::vector<core::Config> each_device(const core::Config& config);
-std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice);
+// `notice`: kernels::DividedOptions::notice.
+std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice,
+                                           std::function<void(const std::string& sentence)> notice = {});
 
 // "cpu (avx512, 2 threads)"
 std::string backend_text(const kernels::BackendInfo& info);

@@ -18,6 +18,8 @@ namespace {
 // What the cache holds when nothing is said: so many positions for each sequence, but four contexts at least.
 constexpr std::int64_t kDefaultPositions = 4096;
 constexpr std::int64_t kLeastContexts = 4;
+// Of a batch of one text: itself, and as much of texts before it.
+constexpr std::int32_t kContextsOfOne = 2;
 // Rows of prompts in a forward between two of decode rows. A device takes little longer for hundreds of them than for a
 // few; the host computes one after the other.
 constexpr std::int32_t kDeviceRowsBeside = 512;
@@ -69,7 +71,7 @@ std::int64_t Engine::State::contexts_with_room(const core::ContextOptions& conte
 
 std::function<std::unique_ptr<speculative::Drafter>(std::int32_t)> Engine::State::lookup() const {
     for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
-        if (kind.needs_draft_model || std::ranges::find(config.sources, kind.name) == config.sources.end()) continue;
+        if (kind.needs_draft_model || !has_source(kind.name)) continue;
         return [make = kind.make](std::int32_t capacity) {
             return make({.context_length = capacity, .draft = {}, .draft_context = {}, .never_proposed = {}});
         };
@@ -113,13 +115,18 @@ void Engine::State::add_page_stores(speculative::BatchParts& parts, const Engine
 speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) const {
     const std::int32_t most = std::clamp(options.sequences, 1, 1024);
     core::ContextOptions context = state_->context_options(context_length());
-    const bool drafts = options.speculate && draft() != nullptr && has_source("draft");
+    // One text drafts as a conversation does, which is the fastest for it.
+    const bool one_text = most == 1 && options.speculate;
+    bool drafts = options.speculate && draft() != nullptr && has_source("draft") && !one_text;
     if (options.cache_tokens > 0) {
         const std::int64_t wanted = (options.cache_tokens + context.length - 1) / context.length;
         context.sequences = static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, 1, 1024));
     } else {
-        context.sequences = static_cast<std::int32_t>(std::clamp<std::int64_t>(
-            state_->contexts_with_room(context, drafts), 1, wanted_contexts(options.sequences, context.length)));
+        const std::int32_t wanted = one_text ? kContextsOfOne : wanted_contexts(options.sequences, context.length);
+        // Room for texts is worth more than drafts that were not asked for.
+        if (state_->options.draft_if_cheap) drafts = drafts && state_->contexts_with_room(context, true) >= wanted;
+        context.sequences =
+            static_cast<std::int32_t>(std::clamp<std::int64_t>(state_->contexts_with_room(context, drafts), 1, wanted));
     }
     context.branches = std::max(0, most + std::max(0, options.kept_texts) - context.sequences);
     context.decode_rows = batch_decode_rows(most, state_->options.decode_rows);
@@ -136,6 +143,8 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     parts.schedule_log = options.schedule_log;
     if (options.speculate) parts.speculation = speculation();
     parts.make_drafter = state_->lookup();
+    parts.one_text = one_text;
+    if (one_text) parts.drafters = state_->drafters();
     if (drafts) {
         core::ContextOptions own = state_->context_options(state_->draft_context());
         own.sequences = context.sequences;

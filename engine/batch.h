@@ -9,10 +9,10 @@
 namespace foresay::engine {
 
 struct BatchOptions {
-    std::int32_t sequences = 16;  // most that run at once
+    std::int32_t sequences = 16;  // most that run at once; 1: drafted for as a conversation (BatchParts::one_text)
     // Positions of the KV cache, shared by the texts that run and by beginnings that are kept for later ones; rounded
-    // up to whole contexts. 0: 4,096 for each sequence (a whole context where that is shorter), at least four contexts,
-    // at most what half of the free memory holds; at least one context.
+    // up to whole contexts. 0: 4,096 for each sequence (a whole context where that is shorter), at least four contexts;
+    // two contexts for one sequence that speculates; at most what half of the free memory holds, at least one context.
     std::int64_t cache_tokens = 0;
     std::int32_t kept_texts = 64;  // most texts whose beginning is kept; 0: none,
                                    // and texts that run share nothing

@@ -1,8 +1,10 @@
 #include "engine/configuration.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "core/config/diagnostic.h"
 #include "core/config/layers.h"
 #include "core/config/presets.h"
 #include "speculative/drafters/drafters.h"
@@ -48,6 +50,20 @@ core::StageSchema schema_of(const samplers::StageDescription& description) {
 samplers::StageSpec::OnError on_error(const core::Setting& setting) {
     using OnError = samplers::StageSpec::OnError;
     return std::get<std::string>(setting.value) == "skip" ? OnError::skip : OnError::stop;
+}
+
+// Where `config` states what `problem` is about: the parameter, or else the plugin. Nothing: nowhere.
+std::optional<core::Diagnostic> place_of(const core::Config& config, const samplers::StageError& problem) {
+    const auto plugin = std::ranges::find(config.plugins, problem.stage(), &core::PluginSpec::name);
+    if (plugin != config.plugins.end()) {
+        const auto option =
+            std::ranges::find(plugin->options, problem.parameter(), [](const auto& stated) { return stated.first; });
+        if (option == plugin->options.end()) return core::Diagnostic{plugin->origin, problem.what(), {}};
+        return core::Diagnostic{option->second.origin.of_value(), problem.what(), option->second.line};
+    }
+    const auto setting = config.settings().find("sampling." + problem.stage() + "." + problem.parameter());
+    if (setting == config.settings().end() || setting->second.origin.is_default()) return std::nullopt;
+    return core::Diagnostic{setting->second.origin.of_value(), problem.what(), {}};
 }
 
 }  // namespace
@@ -124,6 +140,17 @@ samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories
     samplers::ChainSpec chain;
     for (const std::string& name : config.chain) chain.push_back(stage_spec(config, plugins, name));
     return chain;
+}
+
+samplers::Chain make_chain(const core::Config& config, const PluginFactories& plugins,
+                           const samplers::Vocabulary& vocabulary) {
+    try {
+        return samplers::Chain(chain_spec(config, plugins), vocabulary);
+    } catch (const samplers::StageError& problem) {
+        auto mistake = place_of(config, problem);
+        if (!mistake) throw;
+        throw core::ConfigError({std::move(*mistake)}, 0);
+    }
 }
 
 }  // namespace foresay::engine

@@ -38,5 +38,8 @@ core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target
 samplers::StageSpec stage_spec(const core::Config& config, const PluginFactories& plugins, const std::string& name);
 // The chain of `config`.
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);
+// The same, made. Throws ConfigError with the place of the setting that a stage refuses.
+samplers::Chain make_chain(const core::Config& config, const PluginFactories& plugins,
+                           const samplers::Vocabulary& vocabulary);
 
 }  // namespace foresay::engine

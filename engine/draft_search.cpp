@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "core/models/op_maker.h"
 #include "core/models/shapes.h"
-#include "core/models/stages.h"
 #include "speculative/known_drafts.h"
 #include "speculative/pairing.h"
 

@@ -42,7 +42,7 @@ Engine Engine::open(core::Config config, EngineOptions options) {
     LoadedPlugins plugins =
         state->options.run_plugins ? state->open_plugins(config) : look_at_plugins(config, state->options.plugins);
     const EngineOptions& wanted = state->options;
-    if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {
+    if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config, nullptr).empty()) {
         throw Error("there is no draft model to inflate; set draft.model");
     }
     OpenedParts parts = state->open_parts(config, std::move(plugins));
@@ -91,8 +91,12 @@ std::string Engine::backend() const {
         for (std::size_t r = 0; r < ranks->size(); ++r) {
             text += (r > 0 ? ", " : "") + backend_text(ranks->rank(r).describe());
         }
+        text = "each layer divided over " + text;
+        if (const std::string why = ranks->why_copies(state_->link_facts, config().kv_format); !why.empty()) {
+            return text + ", by copies (" + why + ")";
+        }
         const char* const ways[] = {"", ", linked", ", linked through host memory"};
-        return "each layer divided over " + text + ways[static_cast<std::size_t>(ranks->link_way())];
+        return text + ways[static_cast<std::size_t>(ranks->link_way())];
     }
     if (state_->list == nullptr) return backend_text(ops());
     return placed_text(state_->placement, *state_->list, [](const auto& info) { return backend_text(info); });
@@ -107,9 +111,11 @@ const core::Tokenizer& Engine::tokenizer() const {
 
 const core::OpenedTemplate& Engine::chat_template() const { return state_->chat; }
 
-bool Engine::has_source(std::string_view name) const {
-    return std::ranges::find(config().sources, name) != config().sources.end();
+bool Engine::State::has_source(std::string_view name) const {
+    return std::ranges::find(config.sources, name) != config.sources.end();
 }
+
+bool Engine::has_source(std::string_view name) const { return state_->has_source(name); }
 
 samplers::ChainSpec Engine::chain_spec() const { return engine::chain_spec(config(), state_->plugins.factories); }
 
@@ -136,21 +142,27 @@ std::unique_ptr<core::Context> Engine::make_context() const {
     return std::make_unique<core::Context>(state_->target, context);
 }
 
-speculative::Generator Engine::make_generator() const {
-    speculative::DrafterParts parts{.context_length = context_length(),
-                                    .draft = state_->draft,
-                                    .draft_context = {},
-                                    .never_proposed = state_->never_proposed};
-    if (draft() != nullptr) {
-        parts.draft_context = state_->context_options(state_->draft_context());
-    }
-    std::vector<std::unique_ptr<speculative::Drafter>> drafters;
+std::unique_ptr<core::Context> Engine::make_context(std::int32_t sequences, std::int32_t length,
+                                                    std::int32_t decode_rows) const {
+    core::ContextOptions context = state_->context_options(length);
+    context.sequences = sequences;
+    context.decode_rows = decode_rows;
+    return std::make_unique<core::Context>(state_->target, context);
+}
+
+std::vector<std::unique_ptr<speculative::Drafter>> Engine::State::drafters() const {
+    speculative::DrafterParts parts{
+        .context_length = context_length, .draft = draft, .draft_context = {}, .never_proposed = never_proposed};
+    if (draft) parts.draft_context = context_options(draft_context());
+    std::vector<std::unique_ptr<speculative::Drafter>> made;
     for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
         if (!has_source(kind.name)) continue;
-        if (auto drafter = kind.make(parts)) drafters.push_back(std::move(drafter));
+        if (auto drafter = kind.make(parts)) made.push_back(std::move(drafter));
     }
-    return make_generator(std::move(drafters));
+    return made;
 }
+
+speculative::Generator Engine::make_generator() const { return make_generator(state_->drafters()); }
 
 speculative::Generator Engine::make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const {
     speculative::GeneratorParts parts;
@@ -178,7 +190,7 @@ speculative::Generator Engine::make_generator(std::vector<std::unique_ptr<specul
 bool Engine::needs_reload(const core::Config& next) const {
     const State& s = *state_;
     return runtime_of(next) != s.runtime || next.target_model != s.loaded_target ||
-           s.draft_of(next) != s.loaded_draft || s.must_search(next) ||
+           s.draft_of(next, s.ops.get()) != s.loaded_draft || s.must_search(next, s.ops.get()) ||
            (s.draft && next.draft_head_as_stored != s.loaded_head_as_stored) ||
            next.chat_template != s.config.chat_template || next.sources != s.config.sources ||
            s.context_of(next, s.target->source()) != s.context_length;
@@ -187,7 +199,7 @@ bool Engine::needs_reload(const core::Config& next) const {
 void Engine::reconfigure(const core::Config& next) {
     LoadedPlugins plugins = state_->open_plugins(next);
     core::Config config = with_absolute_files(next, plugins.factories);
-    samplers::Chain(engine::chain_spec(config, plugins.factories), *state_->vocabulary);
+    engine::make_chain(config, plugins.factories, *state_->vocabulary);
     state_->config = std::move(config);
     state_->plugins = std::move(plugins);
 }

@@ -55,10 +55,11 @@ enum class Notice : std::uint8_t {
     draft_choice,   // which draft draft.model = "auto" has found, or what could be fetched
     draft_skipped,  // a model that it left out, and why
     pages,          // a page that was kept outside the cache is not used, or none is kept any more
+    link,           // what has become of the ways between devices that divide each layer
 };
 
 // What a program learns while an engine opens or reloads. Calls come from the thread that asked for it, those of
-// Notice::pages from any.
+// Notice::pages and Notice::link from any.
 class Observer {
 public:
     virtual ~Observer() = default;
@@ -89,6 +90,10 @@ struct EngineOptions {
     bool weights = true;    // false: check that everything fits together, and load nothing
     bool tokenizer = true;  // the target must have one
     bool draft = true;      // check and load the draft model, if one is configured
+    // The draft model is for texts side by side, and may be left out: it is loaded only where it is likely to pay for
+    // them. That is on a device, whose further rows cost little, where it has at most a fifth of the target's
+    // parameters and there is memory for both. A draft that does not fit the target is left out, too.
+    bool draft_if_cheap = false;
     // false: plugins are looked at as files, and none of their code runs. open() then checks neither what they declare
     // nor their options, and the engine makes no chain with them.
     bool run_plugins = true;
@@ -168,6 +173,9 @@ public:
     // Many sequences: engine/batch.h.
     speculative::BatchGenerator make_batch(const BatchOptions& options) const;
     std::unique_ptr<core::Context> make_context() const;
+    // Pages for so many sequences of `length` positions, and logits for `decode_rows` rows of a forward.
+    std::unique_ptr<core::Context> make_context(std::int32_t sequences, std::int32_t length,
+                                                std::int32_t decode_rows) const;
     // The chain of the configuration, and a variant of it: see set_parameter() in samplers/chain.h.
     std::unique_ptr<samplers::Chain> make_chain() const;
     samplers::ChainSpec chain_spec() const;
@@ -187,7 +195,9 @@ public:
     ReloadResult reload(const core::Config& next, const std::function<void()>& release);
 
     // ---- for reports
-    // "cpu (avx512, 2 threads)"; with a list of devices "layers 0-19 on cuda (NVIDIA H200), 20-31 on cpu (...)"
+    // "cpu (avx512, 2 threads)"; with a list of devices "layers 0-19 on cuda (NVIDIA H200), 20-31 on cpu (...)",
+    // or "each layer divided over cuda (...), cuda (...), linked": how the last steps of few rows have crossed, and
+    // before there was one, how they will by what the model and its cache are.
     std::string backend() const;
     // By device; empty: there is one device.
     const std::vector<PlacedLayers>& placement() const;

@@ -42,10 +42,11 @@ struct EngineLoop::State {
     std::string broken;  // why nothing runs any more; empty: it does
     LoopStatus last;
 
-    // Of the thread alone.
+    // Used by the thread alone.
     std::vector<Order> taken;
     std::unordered_map<std::uint64_t, std::shared_ptr<Sink>> sinks;  // by ticket
     std::vector<std::uint64_t> ended;
+    double counted_ms = -1e9;  // when the pages of the KV cache were counted
 
     std::mutex stop_mutex;  // one stop() at a time
     std::thread thread;
@@ -129,8 +130,17 @@ void EngineLoop::State::publish() {
     arriving -= static_cast<std::size_t>(
         std::ranges::count_if(taken, [](const Order& order) { return order.kind == Kind::add; }));
     taken.clear();
-    last = {
-        .running = batch.running(), .waiting = batch.waiting(), .counters = batch.counters(), .pages = batch.pages()};
+    last.running = batch.running();
+    last.waiting = batch.waiting();
+    last.counters = batch.counters();
+    last.pages = batch.pages();
+    // Counting takes longer than the rest, so it is not done after each forward.
+    constexpr double kCountedMs = 100.0;
+    const double now = speculative::steady_now();
+    if (now < counted_ms + kCountedMs && last.running > 0) return;
+    counted_ms = now;
+    last.kv_pages = batch.kv_pages();
+    last.kv_pages_used = batch.kv_pages_used();
 }
 
 // Every sink that is left gets its end().

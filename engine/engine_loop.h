@@ -35,6 +35,8 @@ struct LoopStatus {
     std::size_t waiting = 0;  // requests that wait for a place
     speculative::BatchCounters counters;
     core::PageCounters pages;
+    std::int32_t kv_pages = 0;       // of the KV cache
+    std::int32_t kv_pages_used = 0;  // of those, by running requests; a tenth of a second old at most while they run
 };
 
 class EngineLoop {

@@ -13,6 +13,7 @@
 #include "engine/backend.h"
 #include "engine/engine.h"
 #include "engine/plugins.h"
+#include "kernels/layer_share.h"
 
 namespace foresay::core {
 struct DeviceRoom;
@@ -51,6 +52,7 @@ struct OpenedParts {
     std::vector<PlacedLayers> placement;  // of the target, on a list of devices
     std::int32_t placed_contexts = 1;     // for so many there is room beside the layers
     std::int64_t draft_bytes = 0;         // of the draft, on a list
+    kernels::LinkFacts link_facts;        // of the target, on devices that divide each layer
     ReloadResult result;
 };
 
@@ -60,9 +62,10 @@ struct Engine::State {
     std::unique_ptr<kernels::Ops> ops;
     kernels::SplitOps* list = nullptr;  // this and the next one as in OpenedParts
     kernels::DividedOps* ranks = nullptr;
-    std::vector<PlacedLayers> placement;  // this and the next two as in OpenedParts
+    std::vector<PlacedLayers> placement;  // this and the next three as in OpenedParts
     std::int32_t placed_contexts = 1;
     std::int64_t draft_bytes = 0;
+    kernels::LinkFacts link_facts;
     std::string why_no_device;
     std::shared_ptr<const core::Tokenizer> tokenizer;  // null: the target has none
     core::OpenedTemplate chat;
@@ -86,10 +89,13 @@ struct Engine::State {
     // Opens and checks all that `next` names. What the engine has already open stays in the engine.
     OpenedParts open_parts(const core::Config& next, LoadedPlugins with_plugins) const;
     std::int32_t context_of(const core::Config& next, const core::ModelSource& model) const;
-    // The draft of `next`; empty: none is wanted, or it has yet to be found.
-    std::filesystem::path draft_of(const core::Config& next) const;
+    // The draft of `next`; empty: none is wanted, or it has yet to be found. `backend`: the one of `next`; null: not
+    // known yet.
+    std::filesystem::path draft_of(const core::Config& next, const kernels::Ops* backend) const;
     // Whether `next` wants a draft that has yet to be found.
-    bool must_search(const core::Config& next) const;
+    bool must_search(const core::Config& next, const kernels::Ops* backend) const;
+    // A draft that is not asked for by name is no reason to fail.
+    bool draft_may_be_left_out(const core::Config& next) const { return next.draft_auto || options.draft_if_cheap; }
     using Progress = std::function<void(std::int64_t done, std::int64_t all)>;
     // Calls work(progress), and reports it to the observer as `what`. progress() throws when the observer cancels.
     void observe(const std::string& what, const std::function<void(const Progress&)>& work) const;
@@ -124,6 +130,9 @@ struct Engine::State {
     void add_page_stores(speculative::BatchParts& parts, const Engine& engine) const;
     // Makes the lookup of one of many texts, as the configuration names it; none: it names none.
     std::function<std::unique_ptr<speculative::Drafter>(std::int32_t capacity)> lookup() const;
+    bool has_source(std::string_view name) const;  // as Engine::has_source()
+    // Drafters of one text, as the configuration names them.
+    std::vector<std::unique_ptr<speculative::Drafter>> drafters() const;
 
     void notice(Notice kind, const std::string& sentence) const {
         if (options.observer) options.observer->notice(kind, sentence);
@@ -139,6 +148,7 @@ private:
     void open_chat(OpenedParts& parts) const;
     void search_draft(OpenedParts& parts) const;
     void open_draft(OpenedParts& parts, const core::ModelSource& target_source) const;
+    void open_cheap_draft(OpenedParts& parts, const core::ModelSource& target_source) const;
     void drop_draft(OpenedParts& parts, const std::string& why) const;
     void check_memory(OpenedParts& parts) const;
     void load_draft(OpenedParts& parts);

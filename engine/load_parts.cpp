@@ -31,6 +31,7 @@ void Engine::State::adopt(OpenedParts& parts) {
     placement = std::move(parts.placement);
     placed_contexts = parts.placed_contexts;
     draft_bytes = parts.draft_bytes;
+    link_facts = std::move(parts.link_facts);
     config = std::move(parts.config);
     plugins = std::move(parts.plugins);
     tokenizer = std::move(parts.target.tokenizer);
@@ -50,7 +51,7 @@ void Engine::State::adopt(OpenedParts& parts) {
         found_draft = loaded_draft;
     }
     if (!draft) return;
-    const samplers::Chain chain(engine::chain_spec(config, plugins.factories), *vocabulary);
+    const samplers::Chain chain = engine::make_chain(config, plugins.factories, *vocabulary);
     for (const std::string& stage : chain.hidden_from_draft()) {
         notice(Notice::hidden_stage, "the draft does without the sampler " + stage + ", whose state cannot be copied");
     }
@@ -94,7 +95,7 @@ void Engine::State::load_draft(OpenedParts& parts) {
     try {
         draft = load(std::move(parts.draft.source), "loading the draft", load_options);
     } catch (const Error& problem) {
-        if (!config.draft_auto || (!open && options.observer && options.observer->cancelled())) throw;
+        if (!draft_may_be_left_out(config) || (!open && options.observer && options.observer->cancelled())) throw;
         drop_draft(parts, problem.what());
         never_proposed.clear();
         return;
@@ -127,7 +128,7 @@ void Engine::State::check_memory(OpenedParts& parts) const {
             speculative::require_memory(estimate, speculative::available_memory(), path);
         }
     } catch (const Error& problem) {
-        if (!config.draft_auto || !draft_source) throw;
+        if (!draft_may_be_left_out(config) || !draft_source) throw;
         drop_draft(parts, problem.what());
         check_memory(parts);
     }

@@ -41,7 +41,8 @@ std::string runtime_of(const core::Config& config) {
     for (const std::string& name : config.devices) devices += name + ",";
     for (const std::int32_t count : config.device_layers) devices += std::to_string(count) + ",";
     if (!devices.empty()) {
-        for (const char* key : {"runtime.device_mib", "draft.device", "runtime.split_mode", "runtime.device_shares"}) {
+        for (const char* key : {"runtime.device_mib", "draft.device", "runtime.split_mode", "runtime.device_shares",
+                                "runtime.row_handover"}) {
             devices += " " + core::to_toml(config.setting(key).value);
         }
     }
@@ -91,7 +92,10 @@ void Engine::State::open_backend(OpenedParts& parts) const {
     const BackendChoice choice = choose_backend(next);
     std::unique_ptr<kernels::Ops> opened;
     try {
-        opened = options.hosts ? open_hosts(next, choice) : engine::open_backend(next, choice);
+        const auto tell = [observer = options.observer](const std::string& sentence) {
+            if (observer) observer->notice(Notice::link, sentence);
+        };
+        opened = options.hosts ? open_hosts(next, choice) : engine::open_backend(next, choice, tell);
     } catch (const Error& problem) {
         throw at(next.setting(choice.key()), problem);
     }
@@ -160,7 +164,8 @@ std::int32_t Engine::State::context_of(const core::Config& next, const core::Mod
 
 namespace {
 
-bool wants_draft(const EngineOptions& options, const core::Config& next) {
+bool wants_draft(const EngineOptions& options, const core::Config& next, const kernels::Ops* backend) {
+    if (options.draft_if_cheap && backend != nullptr && !backend->asynchronous()) return false;
     return options.draft && std::ranges::any_of(next.sources, [](const std::string& name) {
                const speculative::DrafterKind* kind = speculative::find_drafter_kind(name);
                return kind != nullptr && kind->needs_draft_model;
@@ -168,22 +173,22 @@ bool wants_draft(const EngineOptions& options, const core::Config& next) {
 }
 
 // Whether a draft is to be found. Inflated models are pairs that the caller names.
-bool wants_search(const EngineOptions& options, const core::Config& next) {
+bool wants_search(const EngineOptions& options, const core::Config& next, const kernels::Ops* backend) {
     const bool never = options.fixed_mode && next.speculation_mode == core::SpeculationMode::off;
-    return next.draft_auto && !never && wants_draft(options, next) && !next.target_model.empty() &&
+    return next.draft_auto && !never && wants_draft(options, next, backend) && !next.target_model.empty() &&
            options.inflate_target.shape.empty();
 }
 
 }  // namespace
 
-fs::path Engine::State::draft_of(const core::Config& next) const {
-    if (!wants_draft(options, next)) return {};
+fs::path Engine::State::draft_of(const core::Config& next, const kernels::Ops* backend) const {
+    if (!wants_draft(options, next, backend)) return {};
     if (!next.draft_auto) return next.draft_model;
-    return wants_search(options, next) && searched_for == next.target_model ? found_draft : fs::path();
+    return wants_search(options, next, backend) && searched_for == next.target_model ? found_draft : fs::path();
 }
 
-bool Engine::State::must_search(const core::Config& next) const {
-    return wants_search(options, next) && searched_for != next.target_model;
+bool Engine::State::must_search(const core::Config& next, const kernels::Ops* backend) const {
+    return wants_search(options, next, backend) && searched_for != next.target_model;
 }
 
 void Engine::State::search_draft(OpenedParts& parts) const {
@@ -200,12 +205,11 @@ void Engine::State::search_draft(OpenedParts& parts) const {
         parts.keep_target ? open_model(next, "target.model", next.target_model).source : parts.target.source;
     FoundDraft found = find_draft(*source, parts.target.tokenizer.get(), next.target_model, search);
     parts.draft_path = std::move(found.path);
-    if (!found.sentence.empty() && (must_search(next) || parts.draft_path != found_draft)) {
+    if (!found.sentence.empty() && (must_search(next, &backend) || parts.draft_path != found_draft)) {
         notice(Notice::draft_choice, found.sentence);
     }
 }
 
-// A draft that was found, and not asked for, is no reason to fail.
 void Engine::State::drop_draft(OpenedParts& parts, const std::string& why) const {
     notice(Notice::draft_skipped, "as a draft, " + parts.draft_path.string() + " is left out: " + why);
     parts.draft = {};
@@ -253,9 +257,14 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
         parts.keep_target = false;
         parts.target.source = open_model(next, "target.model", next.target_model).source;
     }
-    parts.draft_path = draft_of(next);
-    if (wants_search(options, next)) search_draft(parts);
-    if (!parts.draft_path.empty()) open_draft(parts, model);
+    const kernels::Ops* const backend = parts.ops ? parts.ops.get() : ops.get();
+    parts.draft_path = draft_of(next, backend);
+    if (wants_search(options, next, backend)) search_draft(parts);
+    if (!parts.draft_path.empty() && options.draft_if_cheap) {
+        open_cheap_draft(parts, model);
+    } else if (!parts.draft_path.empty()) {
+        open_draft(parts, model);
+    }
     place_layers(parts);
     place_rows(parts);
     // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
@@ -265,14 +274,14 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
             return std::ranges::find(next.plugins, name, &core::PluginSpec::name) != next.plugins.end();
         });
     }
-    samplers::Chain(engine::chain_spec(checked, parts.plugins.factories), *parts.vocabulary);
+    engine::make_chain(checked, parts.plugins.factories, *parts.vocabulary);
     if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
     if (!options.weights || !next.check_files) return parts;
     if (parts.target.source) check_files(next, "target.model", next.target_model, "checking the target");
     try {
         if (parts.draft.source) check_files(next, "draft.model", parts.draft_path, "checking the draft");
     } catch (const Error& problem) {
-        if (!next.draft_auto || (options.observer && options.observer->cancelled())) throw;
+        if (!draft_may_be_left_out(next) || (options.observer && options.observer->cancelled())) throw;
         drop_draft(parts, problem.what());
     }
     return parts;
@@ -332,6 +341,21 @@ void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& targ
         return;
     }
     if (parts.keep_draft) parts.draft.source.reset();
+}
+
+void Engine::State::open_cheap_draft(OpenedParts& parts, const core::ModelSource& target_source) const {
+    constexpr double kMostShare = 0.2;
+    try {
+        open_draft(parts, target_source);
+    } catch (const Error& problem) {
+        drop_draft(parts, problem.what());
+        return;
+    }
+    if (!parts.draft.source) return;
+    const double share = static_cast<double>(core::active_parameter_count(parts.draft.source->config())) /
+                         static_cast<double>(core::active_parameter_count(target_source.config()));
+    if (share <= kMostShare) return;
+    drop_draft(parts, "it has more than a fifth of the target's parameters, so it seldom pays for texts side by side");
 }
 
 }  // namespace foresay::engine

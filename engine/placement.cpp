@@ -26,7 +26,6 @@ core::DeviceRoom room_of(kernels::Ops& ops, std::string name, const core::ModelC
     const std::int64_t own = ops.free_memory();
     room.memory = own >= 0 ? std::max<std::int64_t>(0, own - kDeviceReserve) : speculative::available_memory();
     room.maps_tables = own < 0;
-    room.keeps_packed = kernels::keeps_rows_packed(ops);
     room.workspace =
         ops.workspace_bytes(config.shape, std::max(context.prefill_rows, context.decode_rows), context.decode_rows);
     const std::int32_t pages = core::pages_for(context.length);
@@ -173,7 +172,8 @@ void Engine::State::place_layers(OpenedParts& parts) const {
         const std::string why = "it needs " + speculative::format_bytes(parts.draft_bytes) + " on " +
                                 rooms[drafts].name + ", and " + speculative::format_bytes(rooms[drafts].memory) +
                                 " are free there";
-        if (!next.draft_auto) throw at(next.setting("draft.model"), Error("the draft does not fit: " + why));
+        if (!draft_may_be_left_out(next))
+            throw at(next.setting("draft.model"), Error("the draft does not fit: " + why));
         drop_draft(parts, why);
         parts.draft_bytes = 0;
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/config/diagnostic.h"
 #include "plugins/host/isolated.h"
 #include "samplers/parameter_file.h"
 
@@ -40,6 +41,20 @@ void check_option(const samplers::StageFactory& factory, const std::string& key,
     }
 }
 
+// What is wrong with the options of a plugin, each at its place: its value, or its name if there is no such option.
+void check_options(const samplers::StageFactory& factory, const core::PluginSpec& plugin,
+                   std::vector<core::Diagnostic>& mistakes) {
+    const auto& known = factory.description().parameters;
+    for (const auto& [key, option] : plugin.options) {
+        try {
+            check_option(factory, key, option);
+        } catch (const Error& problem) {
+            const bool named = std::ranges::find(known, key, &samplers::ParameterSchema::name) != known.end();
+            mistakes.push_back({named ? option.origin.of_value() : option.origin, problem.what(), option.line});
+        }
+    }
+}
+
 std::chrono::milliseconds deadline_of(const core::PluginSpec& plugin) {
     return std::chrono::milliseconds(std::get<std::int64_t>(plugin.deadline_ms.value));
 }
@@ -68,6 +83,7 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
         loaded.notices = loaded.host->notices();
     }
     PluginFactories& factories = loaded.factories;
+    std::vector<core::Diagnostic> mistakes;
     for (const core::PluginSpec& plugin : config.plugins) {
         if (unused(plugin)) continue;
         try {
@@ -85,15 +101,9 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
         } catch (const Error& problem) {
             throw Error(plugin.origin.text() + ": " + problem.what());
         }
-        // Option by option, so that an error names the option's place.
-        for (const auto& [key, setting] : plugin.options) {
-            try {
-                check_option(*factories[plugin.name], key, setting);
-            } catch (const Error& problem) {
-                throw Error(setting.origin.text() + ": " + problem.what());
-            }
-        }
+        check_options(*factories[plugin.name], plugin, mistakes);
     }
+    if (!mistakes.empty()) throw core::ConfigError(std::move(mistakes), 0);
     return loaded;
 }
 

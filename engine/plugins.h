@@ -1,6 +1,8 @@
 // engine/plugins.h: the sampler plugins of a configuration, loaded.
 //
-// Errors:   Error with the place in the configuration that loads the plugin, and the host's sentence.
+// Errors:   Error with the place in the configuration that loads the plugin, and the host's sentence. For the options
+// of
+//           all plugins core::ConfigError.
 #pragma once
 
 #include <map>

@@ -84,20 +84,15 @@ void Engine::State::place_rows(OpenedParts& parts) const {
     if (!parts.target.source) {  // the present one stays where it is
         parts.placement = placement;
         parts.placed_contexts = placed_contexts;
+        parts.link_facts = link_facts;
         return;
     }
     core::ModelSource& source = *parts.target.source;
     const core::Setting& mode = next.setting("runtime.split_mode");
-    if (source.config().experts.count > 0 && !ops.shares_experts()) {
-        throw at(mode, Error("the experts of " + source.path() +
-                             " cannot be divided over GPUs yet; use runtime.split_mode = \"layer\""));
-    }
     const auto layers = static_cast<std::size_t>(source.config().shape.layers);
     source.place_layers(std::vector<std::int32_t>(layers, -static_cast<std::int32_t>(ops.size())));
-    const std::int64_t expanded =
-        owns.front()
-            ? (kernels::keeps_rows_packed(ops.rank(0)) ? source.expanded_bytes() : core::unpacked_bytes(source))
-            : 0;
+    parts.link_facts = core::link_facts(source);
+    const std::int64_t expanded = owns.front() ? source.expanded_bytes() : 0;
     const auto& given = std::get<std::vector<std::int64_t>>(next.setting("runtime.device_shares").value);
     const auto place = [&](std::int32_t contexts) {
         std::vector<Rank> wanted = ranks;

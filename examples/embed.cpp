@@ -1,6 +1,5 @@
 // The engine in a program of your own: a configuration names the models and the samplers, and the text is printed as it
-// comes.
-//     embed CONFIG PROMPT
+//     comes. embed CONFIG PROMPT
 #include <cstdio>
 #include <exception>
 

@@ -500,7 +500,7 @@ bool Expressions::matches_nothing(Expression e) {
     return true;
 }
 
-// Of the sets that are new since the last call, each splits the classes that it cuts.
+// Each set that is new since the last call splits the classes that it cuts.
 const Expressions::Classes& Expressions::classes() {
     for (; classes_of_ < sets_.size(); ++classes_of_) split_classes(sets_[classes_of_]);
     if (compares_ && !classes_of_digits_) {

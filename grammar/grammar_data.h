@@ -88,7 +88,7 @@ private:
     std::unordered_map<std::uint32_t, Steps> steps_;
     std::unordered_map<std::uint32_t, Reach> reaches_;
 
-    // Of a walk: the threads at each depth, one after the other.
+    // During a walk: the threads at each depth, one after the other.
     struct Level {
         std::size_t first = 0;
         std::size_t count = 0;

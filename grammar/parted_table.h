@@ -57,7 +57,7 @@ private:
     };
 
     static std::size_t number(std::uint64_t hash) { return hash >> 56; }
-    // Of the entry, or the free place where it would be.
+    // Where the entry is, or the free place where it would be.
     template <typename Same>
     static std::size_t place(const Part& part, std::uint64_t hash, const Same& same) {
         const std::size_t mask = part.entries.size() - 1;

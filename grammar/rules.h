@@ -128,7 +128,9 @@ private:
     bool object_productive(const ObjectRule& object) const;
     bool array_productive(const ArrayRule& array) const;
     bool automaton(const Rule& rule, bool (Rules::*passes)(Symbol) const) const;
-    bool may_be_empty(Symbol symbol) const { return symbol.is_rule() && rules_[symbol.index()].nullable; }
+    bool may_be_empty(Symbol symbol) const {
+        return !symbol.nothing() && symbol.is_rule() && rules_[symbol.index()].nullable;
+    }
 
     Expressions& expressions_;
     std::vector<Rule> rules_;

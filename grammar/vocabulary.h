@@ -36,7 +36,7 @@ struct TrieNode {
 
 class Trie {
 public:
-    // Of the tokens in `order`, sorted by their bytes.
+    // For the tokens in `order`, sorted by their bytes.
     Trie(const std::vector<TokenText>& tokens, const std::vector<std::int32_t>& order);
     const std::vector<TrieNode>& nodes() const { return nodes_; }
     // The node of a first byte; nodes().size() where there is none.

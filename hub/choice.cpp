@@ -96,6 +96,7 @@ bool is_setting(const std::string& path) {
                                                 "chat_template.json",
                                                 "params.json",
                                                 "quantize_config.json",
+                                                "quant_config.json",
                                                 "hf_quant_config.json",
                                                 std::string(kIndexName)};
     return names.contains(path) || (path.ends_with(".tiktoken") && path.find('/') == path.npos);

@@ -14,7 +14,7 @@ namespace foresay::hub {
 
 class Digest {
 public:
-    // Of a file of `size` bytes that is listed as `oid`: 64 digits of a SHA-256, or 40 of git.
+    // The digest of a file of `size` bytes that is listed as `oid`: 64 digits of a SHA-256, or 40 of git.
     Digest(std::string_view oid, std::int64_t size);
     ~Digest();
     Digest(Digest&&) noexcept;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "hub/curl_abi.h"
 #include "hub/settings.h"
 
@@ -75,12 +76,6 @@ const Library& library() {
     return opened;
 }
 
-std::string lower(std::string_view text) {
-    std::string out(text);
-    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-    return out;
-}
-
 std::string_view trimmed(std::string_view text) {
     while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
     while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
@@ -117,7 +112,7 @@ struct Transfer {
         }
         const std::size_t colon = line.find(':');
         if (colon == line.npos) return;
-        response.headers[lower(trimmed(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
+        response.headers[lower_case(trimmed(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
     }
     void begin() {
         if (std::exchange(begun, true)) return;
@@ -321,10 +316,10 @@ std::string missing_libcurl() { return library().missing; }
 std::string origin_of(std::string_view url) {
     const std::size_t colon = url.find("://");
     if (colon == url.npos) return "";
-    const std::string scheme = lower(url.substr(0, colon));
+    const std::string scheme = lower_case(url.substr(0, colon));
     if (scheme != "http" && scheme != "https") return "";
     const std::string_view rest = url.substr(colon + 3);
-    std::string authority = lower(rest.substr(0, rest.find_first_of("/?#\\")));
+    std::string authority = lower_case(rest.substr(0, rest.find_first_of("/?#\\")));
     if (authority.empty() || authority.find('@') != authority.npos) return "";
     const std::string_view standard = scheme == "http" ? ":80" : ":443";
     if (authority.ends_with(standard)) authority.resize(authority.size() - standard.size());

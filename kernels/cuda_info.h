@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace foresay::kernels {
 
@@ -19,9 +18,6 @@ CudaVersions cuda_versions();
 // That of the library which multiplies the rows of prompts, as it counts: 130100 is 13.1.0. 0: it is not found, or not
 // wanted (FORESAY_NO_CUBLASLT in the environment), and these rows take the decode kernels.
 std::size_t cublaslt_version();
-
-// The compute capability of a backend's device, 90 for 9.0, by what BackendInfo::detail says of it; 0: there is none.
-std::int32_t cuda_capability(std::string_view detail);
 
 // Whether kernels on device `from` can read the memory of device `to` (indices of CudaDevice) without the host. None
 // can with FORESAY_NO_PEER_ACCESS in the environment.

@@ -15,31 +15,62 @@ using std::int64_t;
 namespace {
 
 constexpr std::size_t kMostLinkedRows = 16;  // those that one reading of the weights serves
+constexpr std::size_t kRowTile = 64;         // products of a GPU have whole tiles of rows
+constexpr std::size_t kManyRows = 64;        // a prompt of more may take a while on one rank
 
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------------- hand-overs
 
-void DividedOps::await(std::size_t r) const {
-    const auto idle = [&](std::size_t of) { return on(of, [&](Ops&) { return share(of).idle(); }); };
-    if (idle(r)) return;
-    // What is waited for may be all layers of a long prompt.
-    constexpr std::size_t kRows = 64;
-    const auto limit = options_.limit * (1 + std::max(rows_, rows_before_) / kRows);
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (!idle(r)) {
+bool DividedOps::idle(std::size_t r) const {
+    return on(r, [&](Ops&) { return share(r).idle(); });
+}
+
+std::int64_t DividedOps::unreached(std::size_t r) const {
+    return on(r, [&](Ops&) { return share(r).unreached(); });
+}
+
+template <class Done>
+void DividedOps::await(std::size_t r, const Done& done) const {
+    if (done()) return;
+    using Clock = std::chrono::steady_clock;
+    // Ranks wait for each other, so one that goes on is a sign of life of all.
+    const auto left = [&] {
+        std::int64_t marks = 0;
+        for (std::size_t of = 0; of < backends_.size(); ++of) marks += unreached(of);
+        return marks;
+    };
+    std::int64_t marks = left();
+    auto end = Clock::now() + options_.limit;
+    while (!done()) {
         std::this_thread::yield();
-        if (std::chrono::steady_clock::now() < end) continue;
-        // Ranks wait for each other: each that has not run yet may be the cause.
-        std::string names;
-        std::size_t late = 0;
-        for (std::size_t of = 0; of < backends_.size(); ++of) {
-            if (of != r && idle(of)) continue;
-            names += (names.empty() ? "" : ", ") + names_[of];
-            ++late;
+        const auto now = Clock::now();
+        if (const std::int64_t fewer = left(); fewer != marks) {
+            marks = fewer;
+            end = now + options_.limit;
         }
-        throw Error(names + (late == 1 ? " has" : " have") + " not answered for " + std::to_string(limit.count()) +
-                    " ms, so the answer ends here");
+        if (now < end) continue;
+        // Each that has not run yet may be the cause.
+        std::uint32_t late = 1u << r;
+        for (std::size_t of = 0; of < backends_.size(); ++of) {
+            if (!idle(of)) late |= 1u << of;
+        }
+        told_ = true;
+        throw Error(all_names(late) + (divided(late) ? " have" : " has") + " not answered for " +
+                    std::to_string(options_.limit.count()) + " ms, so the answer ends here");
+    }
+}
+
+void DividedOps::await(std::size_t r) const {
+    await(r, [&] { return idle(r); });
+}
+
+void DividedOps::pace() {
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        on(r, [&](Ops&) { share(r).mark(); });
+    }
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        await(r, [&] { return unreached(r) <= kMostMarks; });
     }
 }
 
@@ -56,13 +87,15 @@ void DividedOps::hand_over(Space& a, const Handover& what) {
     });
     bool direct = !options_.through_host;
     each(what.to, [&](std::size_t t, Workspace& to) {
-        each(what.from, [&](std::size_t r, Workspace& from) {
-            if (!direct || !has(r)) return;
+        // Each begins with the rank after it, so that not all take from the same one at once. Its own comes last.
+        for (std::size_t i = 1; i <= backends_.size(); ++i) {
+            const std::size_t r = (t + i) % backends_.size();
+            if (!direct || !what.from[r] || !has(r)) continue;
             direct = on(t, [&](Ops&) {
                 return share(t).copy_values({to, what.read, what.width, what.parts[r].first}, share(r),
-                                            {from, what.made, what.parts[r].count, 0}, what.parts[r].count);
+                                            {*what.from[r], what.made, what.parts[r].count, 0}, what.parts[r].count);
             });
-        });
+        }
     });
     if (direct) return;
     const std::span<float> whole = a.whole(what.width);
@@ -155,19 +188,47 @@ void DividedOps::run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const O
 
 void DividedOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
-    Space& a = self(workspace);
-    rows_before_ = std::exchange(rows_, batch.rows.size());
-    a.batch = with_ids(batch, workspace, a.rows);
-    a.fresh = 0;
-    a.slices = false;
-    a.head = nullptr;
-    std::ranges::fill(a.known, 0);
-    a.noted.clear();
-    a.notes = linked() && divided(a.ranks) && batch.row_class == RowClass::decode && !batch.tree &&
-              batch.rows.size() <= kMostLinkedRows && !batch.logit_rows.empty();  // the LM head ends the forward
-    begin_in(a, a.in);
-    a.batch.logit_rows = {};
-    if (!a.notes) begin_in(a, a.out);
+    Space& whole = self(workspace);
+    settle_link();
+    whole.linked = false;
+    whole.unheard.clear();
+    whole.batch = with_ids(batch, workspace, whole.rows);
+    cut(whole, options_.group_rows);
+    whole.head = nullptr;
+    std::ranges::fill(whole.known, 0);
+    whole.noted.clear();
+    whole.notes = linked() && divided(whole.ranks) && batch.row_class == RowClass::decode && !batch.tree &&
+                  batch.rows.size() <= kMostLinkedRows && whole.shape.experts == 0 &&
+                  !batch.logit_rows.empty();  // the LM head ends the forward
+    each_group(whole, [&](Space& a) {
+        a.fresh = 0;
+        a.slices = false;
+        a.logit_rows = a.batch.logit_rows.size();
+        begin_in(a, a.in);
+        a.batch.logit_rows = {};
+        if (!a.notes) begin_in(a, a.out);
+    });
+}
+
+// Prefill rows only: what a backend does for decode rows may rest on no other rows being written meanwhile. Sequences
+// stay as they are: a row attends to all positions before its own, and its group does not matter.
+void DividedOps::cut(Space& whole, int32_t group_rows) {
+    const Batch& batch = whole.batch;
+    const std::size_t rows = batch.rows.size();
+    whole.cut = whole.late && batch.row_class == RowClass::prefill && !batch.tree &&
+                rows >= 2 * static_cast<std::size_t>(group_rows);
+    if (!whole.cut) return;
+    const std::size_t half = rows / 2, late_rows = half < kRowTile ? half : half / kRowTile * kRowTile;
+    const std::size_t first = rows - late_rows;
+    Space& late = *whole.late;
+    const auto later = std::ranges::lower_bound(batch.logit_rows, static_cast<int32_t>(first));
+    late.own_logit_rows.assign(later, batch.logit_rows.end());
+    for (int32_t& row : late.own_logit_rows) row -= static_cast<int32_t>(first);
+    late.batch = batch;
+    late.batch.rows = batch.rows.subspan(first);
+    late.batch.logit_rows = late.own_logit_rows;
+    whole.batch.rows = batch.rows.first(first);
+    whole.batch.logit_rows = batch.logit_rows.first(batch.logit_rows.size() - late.own_logit_rows.size());
 }
 
 void DividedOps::begin_in(Space& a, const std::vector<std::unique_ptr<Workspace>>& workspaces) {
@@ -185,7 +246,8 @@ bool DividedOps::note(Space& a, const Noted& call) const {
 
 void DividedOps::run_noted(Space& a) {
     if (!std::exchange(a.notes, false)) return;
-    if (run_linked(a)) return;
+    refused_ = !run_linked(a);
+    if (!refused_) return;
     begin_in(a, a.out);
     for (const Noted& call : a.noted) run_op(call.op, *this, *call.prepared, a, call.kv, call.layer);
 }
@@ -214,94 +276,176 @@ bool DividedOps::run_linked(Space& a) {
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         if (!on(r, [&](Ops&) { return share(r).can_run_linked(*a.in[r], a.calls[r]); })) return false;
     }
+    a.linked = unsettled_ = half_begun_ = true;
+    told_ = false;
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         on(r, [&](Ops&) { share(r).run_linked(*a.in[r], a.calls[r]); });
     }
+    half_begun_ = false;
     ++linked_forwards_;
     a.fresh = a.ranks;
     a.slices = false;
     return true;
 }
 
+void DividedOps::check_linked(Space& a, std::size_t r) {
+    if (!a.linked) return;
+    if (a.unheard.empty() && on(r, [&](Ops&) { return share(r).gave_up_on(); })) a.unheard = late_ranks();
+    if (a.unheard.empty()) return;
+    told_ = true;
+    throw Error(a.unheard);
+}
+
+// Those that still run, if there are any: who waits gives up, and has then run.
+std::string DividedOps::late_ranks() const {
+    const std::uint32_t all = (1u << backends_.size()) - 1;
+    const auto running = [&] {
+        std::uint32_t ranks = 0;
+        for (std::size_t r = 0; r < backends_.size(); ++r) ranks |= idle(r) ? 0 : 1u << r;
+        return ranks;
+    };
+    // All that wait give up at about the same time.
+    const auto end = std::chrono::steady_clock::now() + options_.limit / 10;
+    std::uint32_t late = running();
+    while (late != 0 && std::chrono::steady_clock::now() < end) {
+        std::this_thread::yield();
+        late = running();
+    }
+    if (late == 0) {
+        std::uint32_t waited = 0;
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
+            const auto of = on(r, [&](Ops&) { return share(r).gave_up_on(); });
+            if (!of) continue;
+            waited |= 1u << r;
+            late |= *of;
+        }
+        if (late == 0) late = all & ~waited;  // has heard all others, and so was the last
+        if (late == 0) {
+            return all_names(all) + " have waited for each other's values in vain, so the answer ends here";
+        }
+    }
+    return all_names(late) + (divided(late) ? " have not passed on their" : " has not passed on its") +
+           " values in time, so the answer ends here";
+}
+
+void DividedOps::settle_link() {
+    if (!unsettled_) return;
+    for (std::size_t r = 0; r < backends_.size(); ++r) await(r);
+    bool whole = !half_begun_;
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        whole &= !on(r, [&](Ops&) { return share(r).gave_up_on(); });
+    }
+    if (whole) {
+        mended_ = unsettled_ = false;
+        return;
+    }
+    // What it has left in the cache must not be taken for good if nothing was asked of it since.
+    const std::string untold = half_begun_ || told_ ? "" : late_ranks();
+    const std::string names = all_names((1u << backends_.size()) - 1);
+    if (mended_) {
+        link_way_ = LinkWay::none;
+        why_unlinked_ = "the link of " + names + " has failed twice in a row";
+        tell(why_unlinked_ + "; decoding goes by copies until the program is started again");
+    } else {
+        on(0, [&](Ops&) { share(0).mend_link(shares_); });
+        mended_ = true;
+        tell("the link of " + names + " has failed once and is used again");
+    }
+    unsettled_ = half_begun_ = false;
+    if (!untold.empty()) throw Error(untold);
+}
+
 void DividedOps::embed(const PreparedOp& op, Workspace& workspace) {
-    Space& a = self(workspace);
-    if (note(a, {ForwardOp::embed, &self(op)})) return;
-    run_alone(&Ops::embed, self(op), a);
-    a.fresh = 1u << self(op).rank;
+    Space& whole = self(workspace);
+    if (note(whole, {ForwardOp::embed, &self(op)})) return;
+    each_group(whole, [&](Space& a) {
+        run_alone(&Ops::embed, self(op), a);
+        a.fresh = 1u << self(op).rank;
+    });
 }
 
 void DividedOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, int32_t layer) {
-    Space& a = self(workspace);
+    Space& whole = self(workspace);
     auto& all = static_cast<Kv&>(kv);
-    if (note(a, {ForwardOp::attention_in, &self(op), &all, layer})) return;
-    spread(a, self(op).alone ? 1u << self(op).rank : a.ranks);
-    for (std::size_t r = 0; r < backends_.size(); ++r) {
-        if (!self(op).ops[r]) continue;
-        const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
-        on(r, [&](Ops& rank) { rank.attention_in(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
-    }
+    if (note(whole, {ForwardOp::attention_in, &self(op), &all, layer})) return;
+    each_group(whole, [&](Space& a) {
+        if (self(op).alone && a.batch.row_class == RowClass::prefill && a.count() > kManyRows) {
+            on(self(op).rank, [&](Ops&) { share(self(op).rank).start(*a.in[self(op).rank]); });
+            pace();
+        }
+        spread(a, self(op).alone ? 1u << self(op).rank : a.ranks);
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
+            if (!self(op).ops[r]) continue;
+            const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
+            on(r, [&](Ops& rank) { rank.attention_in(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
+        }
+    });
 }
 
 void DividedOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) {
-    Space& a = self(workspace);
+    Space& whole = self(workspace);
     auto& all = const_cast<Kv&>(static_cast<const Kv&>(kv));  // noted beside those of attention_in
-    if (note(a, {ForwardOp::attend, &self(op), &all, layer})) return;
-    for (std::size_t r = 0; r < backends_.size(); ++r) {
-        if (!self(op).ops[r]) continue;
-        const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
-        on(r, [&](Ops& rank) { rank.attend(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
-    }
+    if (note(whole, {ForwardOp::attend, &self(op), &all, layer})) return;
+    each_group(whole, [&](Space& a) {
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
+            if (!self(op).ops[r]) continue;
+            const int32_t own = all.places[r][static_cast<std::size_t>(layer)];
+            on(r, [&](Ops& rank) { rank.attend(*self(op).ops[r], *a.in[r], *all.parts[r], own); });
+        }
+    });
 }
 
-// attention_out and mlp_out.
-void DividedOps::project(const Op& op, Space& a, Values values) {
-    const int64_t inputs = op.inputs.back().first + op.inputs.back().count, width = a.shape.d_model;
-    hand_over(a, {a.in, values, op.inputs, inputs, a.out, Values::inner});
-    if (op.finish.empty()) give_slices(a, op);
-    for (std::size_t r = 0; r < backends_.size(); ++r) {
-        if (!op.ops[r]) continue;
-        on(r, [&](Ops& rank) {
-            if (!op.finish.empty()) share(r).clear_rows(*a.out[r]);
-            rank.mlp_out(*op.ops[r], *a.out[r]);
-        });
-    }
-    if (!op.finish.empty()) spread(a, a.ranks);
-    hand_over(a, {a.out, Values::residual, op.parts, width, a.in, op.finish.empty() ? Values::residual : Values::sums});
-    for (std::size_t r = 0; r < op.finish.size(); ++r) {
-        on(r, [&](Ops& rank) { rank.mlp_out(*op.finish[r], *a.in[r]); });
-    }
-    a.fresh = a.ranks;
-    a.slices = op.finish.empty();
+// attention_out and mlp_out. All groups hand over their inputs before any is multiplied: a rank that notes calls starts
+// those of a group there, so what one group has made is copied while the next one's ops run.
+void DividedOps::project(const Op& op, Space& whole, Values values) {
+    const int64_t inputs = op.inputs.back().first + op.inputs.back().count, width = whole.shape.d_model;
+    const bool adds = op.finish.empty();  // products to the residual stream, rather than to what follows
+    each_group(whole, [&](Space& a) { hand_over(a, {a.in, values, op.inputs, inputs, a.out, Values::inner}); });
+    each_group(whole, [&](Space& a) {
+        if (adds) give_slices(a, op);
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
+            if (!op.ops[r]) continue;
+            on(r, [&](Ops& rank) {
+                if (!adds) share(r).clear_rows(*a.out[r]);
+                rank.mlp_out(*op.ops[r], *a.out[r]);
+            });
+        }
+        if (!adds) spread(a, a.ranks);
+        hand_over(a, {a.out, Values::residual, op.parts, width, a.in, adds ? Values::residual : Values::sums});
+        for (std::size_t r = 0; r < op.finish.size(); ++r) {
+            on(r, [&](Ops& rank) { rank.mlp_out(*op.finish[r], *a.in[r]); });
+        }
+        a.fresh = a.ranks;
+        a.slices = adds;
+        if (values == Values::inner) pace();
+    });
 }
 
 void DividedOps::attention_out(const PreparedOp& op, Workspace& workspace) {
-    Space& a = self(workspace);
-    if (note(a, {ForwardOp::attention_out, &self(op)})) return;
-    if (self(op).alone) return run_alone(&Ops::attention_out, self(op), a);
-    project(self(op), a, Values::attended);
+    Space& whole = self(workspace);
+    if (note(whole, {ForwardOp::attention_out, &self(op)})) return;
+    if (!self(op).alone) return project(self(op), whole, Values::attended);
+    each_group(whole, [&](Space& a) { run_alone(&Ops::attention_out, self(op), a); });
 }
 
 void DividedOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
-    Space& a = self(workspace);
-    if (note(a, {ForwardOp::mlp_in, &self(op)})) return;
-    run_all(&Ops::mlp_in, self(op), a);
+    Space& whole = self(workspace);
+    if (note(whole, {ForwardOp::mlp_in, &self(op)})) return;
+    each_group(whole, [&](Space& a) { run_all(&Ops::mlp_in, self(op), a); });
 }
 
 void DividedOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
-    Space& a = self(workspace);
-    if (note(a, {ForwardOp::mlp_out, &self(op)})) return;
-    if (self(op).alone) return run_alone(&Ops::mlp_out, self(op), a);
-    project(self(op), a, Values::inner);
+    Space& whole = self(workspace);
+    if (note(whole, {ForwardOp::mlp_out, &self(op)})) return;
+    if (!self(op).alone) return project(self(op), whole, Values::inner);
+    each_group(whole, [&](Space& a) { run_alone(&Ops::mlp_out, self(op), a); });
 }
 
-// Each rank computes the outputs of its own experts. The others' are zeros there, so adding is putting together.
-void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
-    Space& a = self(workspace);
-    run_noted(a);
-    const Op& op = self(prepared);
-    run_all(&Ops::moe, op, a);
-    if (op.alone) return;
+// From device to device, or through host memory. There the outputs of other ranks' experts are zeros, so adding is
+// putting together. It makes +0.0 of -0.0, which changes no bit: the sum of experts begins with +0.0.
+void DividedOps::share_experts(const Op& op, Space& a) {
     for (std::size_t r = 0; r < backends_.size(); ++r) on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+    if (!options_.through_host && share(0).gather_experts(shares_, a.mixtures, op.parts)) return;
     const int64_t width = a.shape.d_model, values = a.shape.experts_used * width;
     const std::span<float> whole = a.whole(values), part = a.part(values);
     std::ranges::fill(whole, 0.0f);
@@ -313,51 +457,71 @@ void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
     }
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         await(r);
-        on(r, [&](Ops& rank) {
-            share(r).write_values(*a.in[r], Values::expert_outputs, width, whole);
-            rank.moe(*op.finish[r], *a.in[r]);
-        });
+        on(r, [&](Ops&) { share(r).write_values(*a.in[r], Values::expert_outputs, width, whole); });
     }
-    if (!op.keeps_branch) a.slices = false;
+}
+
+// Each rank computes the outputs of its own experts, and adds up those of all.
+void DividedOps::moe(const PreparedOp& prepared, Workspace& workspace) {
+    run_noted(self(workspace));
+    const Op& op = self(prepared);
+    each_group(self(workspace), [&](Space& a) {
+        run_all(&Ops::moe, op, a);
+        if (op.alone) return;
+        share_experts(op, a);
+        for (std::size_t r = 0; r < backends_.size(); ++r) {
+            on(r, [&](Ops& rank) { rank.moe(*op.finish[r], *a.in[r]); });
+        }
+        if (!op.keeps_branch) a.slices = false;
+        pace();
+    });
 }
 
 void DividedOps::per_layer_embed(const PreparedOp& op, Workspace& workspace) {
     run_noted(self(workspace));
-    run_alone(&Ops::per_layer_embed, self(op), self(workspace));
+    each_group(self(workspace), [&](Space& a) { run_alone(&Ops::per_layer_embed, self(op), a); });
 }
 
 void DividedOps::per_layer(const PreparedOp& op, Workspace& workspace) {
-    Space& a = self(workspace);
-    run_noted(a);
-    run_alone(&Ops::per_layer, self(op), a);
-    a.fresh = 1u << self(op).rank;
-    a.slices = false;
+    run_noted(self(workspace));
+    each_group(self(workspace), [&](Space& a) {
+        run_alone(&Ops::per_layer, self(op), a);
+        a.fresh = 1u << self(op).rank;
+        a.slices = false;
+    });
 }
 
 void DividedOps::lm_head(const PreparedOp& op, Workspace& workspace) {
-    Space& a = self(workspace);
-    a.head = &self(op);
-    if (note(a, {ForwardOp::lm_head, &self(op)})) return run_noted(a);
-    run_all(&Ops::lm_head, self(op), a);
+    Space& whole = self(workspace);
+    whole.head = &self(op);
+    if (note(whole, {ForwardOp::lm_head, &self(op)})) return run_noted(whole);
+    each_group(whole, [&](Space& a) {
+        if (a.logit_rows > 0) run_all(&Ops::lm_head, self(op), a);
+    });
 }
 
 // --------------------------------------------------------------------------------------------------------- results
 
 std::span<float> DividedOps::logits(Workspace& workspace, int32_t i) {
-    Space& a = self(workspace);
-    check(a.head != nullptr, "logits of a forward without an LM head");
-    const auto vocab = static_cast<std::size_t>(a.shape.vocab), row = static_cast<std::size_t>(i);
-    const std::span<float> all = std::span(a.logits).subspan(row * vocab, vocab);
-    if (a.known[row] != 0) return all;
+    Space& whole = self(workspace);
+    check(whole.head != nullptr, "logits of a forward without an LM head");
+    const auto vocab = static_cast<std::size_t>(whole.shape.vocab), row = static_cast<std::size_t>(i);
+    const std::span<float> all = std::span(whole.logits).subspan(row * vocab, vocab);
+    if (whole.known[row] != 0) return all;
+    const bool late = whole.cut && row >= whole.logit_rows;
+    const Space& a = late ? *whole.late : whole;
+    const int32_t own = late ? i - static_cast<int32_t>(whole.logit_rows) : i;
     for (std::size_t r = 0; r < backends_.size(); ++r) {
-        if (!a.head->ops[r]) continue;
+        if (!whole.head->ops[r]) continue;
         await(r);
-        const auto count = static_cast<std::size_t>(a.head->parts[r].count);
+        check_linked(whole, r);
+        const Part part = whole.head->parts[r];
         on(r, [&](Ops& rank) {
-            std::ranges::copy(rank.logits(*a.in[r], i).first(count), all.begin() + a.head->parts[r].first);
+            std::ranges::copy(rank.logits(*a.in[r], own).first(static_cast<std::size_t>(part.count)),
+                              all.begin() + part.first);
         });
     }
-    a.known[row] = 1;
+    whole.known[row] = 1;
     return all;
 }
 
@@ -370,31 +534,43 @@ SampledToken DividedOps::sampled(Workspace& workspace, int32_t slot) { return se
 Candidates DividedOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).slots.candidates(slot); }
 
 std::span<const float> DividedOps::residual(Workspace& workspace, int32_t t) {
-    Space& a = self(workspace);
-    run_noted(a);
+    Space& whole = self(workspace);
+    run_noted(whole);
+    const auto first = static_cast<int32_t>(whole.count());  // of the second group
+    const bool late = whole.cut && t >= first;
+    const Space& a = late ? *whole.late : whole;
     const std::size_t r = only(a.fresh);
     on(r, [&](Ops&) { share(r).start(*a.in[r]); });
     await(r);
-    return on(r, [&](Ops& rank) { return rank.residual(*a.in[r], t); });
+    check_linked(whole, r);
+    return on(r, [&](Ops& rank) { return rank.residual(*a.in[r], late ? t - first : t); });
 }
 
 void DividedOps::read_rows(Workspace& workspace, std::span<float> to) {
-    Space& a = self(workspace);
-    run_noted(a);
-    const std::size_t r = only(a.fresh);
-    on(r, [&](Ops&) { share(r).start(*a.in[r]); });
-    await(r);
-    on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], to); });
+    run_noted(self(workspace));
+    each_group(self(workspace), [&](Space& a) {
+        const std::size_t r = only(a.fresh), values = a.count() * static_cast<std::size_t>(a.shape.d_model);
+        on(r, [&](Ops&) { share(r).start(*a.in[r]); });
+        await(r);
+        check_linked(a, r);
+        on(r, [&](Ops& rank) { rank.read_rows(*a.in[r], to.first(values)); });
+        to = to.subspan(values);
+    });
+    check(to.empty(), "memory of other rows");
 }
 
 void DividedOps::write_rows(Workspace& workspace, std::span<const float> from) {
-    Space& a = self(workspace);
-    run_noted(a);
-    a.notes = false;  // a forward that does not begin with tokens
-    const std::size_t r = only(a.ranks);
-    on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], from); });
-    a.fresh = 1u << r;
-    a.slices = false;
+    Space& whole = self(workspace);
+    run_noted(whole);
+    whole.notes = false;  // a forward that does not begin with tokens
+    each_group(whole, [&](Space& a) {
+        const std::size_t r = only(a.ranks), values = a.count() * static_cast<std::size_t>(a.shape.d_model);
+        on(r, [&](Ops& rank) { rank.write_rows(*a.in[r], from.first(values)); });
+        from = from.subspan(values);
+        a.fresh = 1u << r;
+        a.slices = false;
+    });
+    check(from.empty(), "memory of other rows");
 }
 
 }  // namespace foresay::kernels

@@ -43,18 +43,19 @@ DividedOps::DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions o
             throw Error(names_[r] + " cannot share layers with other devices; use split_mode \"layer\"");
         }
     }
-    if (options_.link && !options_.through_host) {
-        link_way_ = shares_.front()->link(shares_, options_.link_through_host);
+    if (!options_.through_host) {
+        if (const std::string problem = shares_.front()->try_copies(shares_); !problem.empty()) tell(problem);
+        if (options_.link) link_way_ = shares_.front()->link(shares_);
+    }
+    if (options_.group_rows < 0) {
+        const bool pays = !options_.through_host && shares_.front()->copies_beside_ops(shares_);
+        options_.group_rows = pays ? kGroupRows : 0;
     }
 }
 
 void DividedOps::set_shares(std::vector<int32_t> shares) {
     check(shares.size() == backends_.size(), "a share for each backend");
     options_.shares = std::move(shares);
-}
-
-bool DividedOps::shares_experts() const {
-    return std::ranges::all_of(shares_, [](const LayerShare* rank) { return rank->shares_experts(); });
 }
 
 std::size_t DividedOps::only(std::uint32_t devices) const {
@@ -67,15 +68,37 @@ std::size_t DividedOps::only(std::uint32_t devices) const {
 
 BackendInfo DividedOps::describe() const { return describe_all("|"); }
 
-void DividedOps::wait(Workspace& workspace) {
-    Space& a = self(workspace);
-    run_noted(a);
-    for (const auto* of : {&a.in, &a.out}) {
-        for (std::size_t r = 0; r < backends_.size(); ++r) {
-            if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
-        }
+std::string DividedOps::why_copies(const LinkFacts& facts, KvFormat cache) const {
+    if (!why_unlinked_.empty()) return why_unlinked_;
+    if (!linked()) return {};
+    if (facts.experts) return "mixtures of experts are not linked";
+    if (const std::string why = shares_.front()->why_not_linked(facts, cache); !why.empty()) return why;
+    return refused_ ? "the layers of this model cannot be linked" : "";
+}
+
+void DividedOps::tell(const std::string& sentence) const {
+    if (options_.notice) options_.notice(sentence);
+}
+
+std::string DividedOps::all_names(std::uint32_t ranks) const {
+    std::string names;
+    for (std::size_t r = 0; r < backends_.size(); ++r) {
+        if ((ranks >> r & 1u) != 0) names += (names.empty() ? "" : ", ") + names_[r];
     }
+    return names;
+}
+
+void DividedOps::wait(Workspace& workspace) {
+    run_noted(self(workspace));
+    each_group(self(workspace), [&](Space& a) {
+        for (const auto* of : {&a.in, &a.out}) {
+            for (std::size_t r = 0; r < backends_.size(); ++r) {
+                if ((*of)[r]) on(r, [&](Ops&) { share(r).start(*(*of)[r]); });
+            }
+        }
+    });
     for (std::size_t r = 0; r < backends_.size(); ++r) await(r);
+    for (std::size_t r = 0; r < backends_.size(); ++r) check_linked(self(workspace), r);
 }
 
 // --------------------------------------------------------------------------------------------------------- loading
@@ -192,9 +215,12 @@ std::unique_ptr<PreparedOp> DividedOps::prepare(const MoeSpec& spec) {
     sum.gate = sum.up = sum.down = {};
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         // Every rank chooses experts, also one that has none: all add up what the chosen ones make.
-        op->ops.push_back(on(r, [&](Ops&) { return share(r).prepare_experts(part_of(spec, op->parts[r])); }));
+        op->ops.push_back(on(r, [&](Ops&) { return share(r).prepare_experts(spec, op->parts[r]); }));
         op->finish.push_back(on(r, [&](Ops&) { return share(r).prepare_expert_sum(sum); }));
     }
+    std::vector<PreparedOp*> experts;
+    for (const auto& one : op->ops) experts.push_back(one.get());
+    share(0).agree(experts);
     count_work(spec, *op);
     return op;
 }
@@ -287,14 +313,27 @@ ModelShape DividedOps::out_shape(std::size_t r, const ModelShape& shape) const {
     return own;
 }
 
+// A mixture of experts takes its rows together: each expert is read once for all that chose it.
+int32_t DividedOps::late_rows(const ModelShape& shape, int32_t max_rows) const {
+    const bool cuts = options_.group_rows > 0 && divided(shape.devices) && shape.experts == 0;
+    return cuts && max_rows / 2 >= options_.group_rows ? max_rows / 2 : 0;
+}
+
 int64_t DividedOps::workspace_bytes_on(std::size_t r, const ModelShape& shape, int32_t max_rows,
                                        int32_t max_logit_rows) const {
     if (!divided(shape.devices)) {
         return r == only(shape.devices) ? backends_[r]->workspace_bytes(shape, max_rows, max_logit_rows) : 0;
     }
-    const ModelShape out = out_shape(r, shape);
-    return backends_[r]->workspace_bytes(in_shape(r, shape), max_rows, max_logit_rows) +
-           (out.d_model > 0 ? backends_[r]->workspace_bytes(out, max_rows, 1) : 0);
+    const ModelShape in = in_shape(r, shape), out = out_shape(r, shape);
+    const auto of_group = [&](int32_t rows) {
+        return backends_[r]->workspace_bytes(in, rows, max_logit_rows) +
+               (out.d_model > 0 ? backends_[r]->workspace_bytes(out, rows, 1) : 0);
+    };
+    const int32_t late = late_rows(shape, max_rows);
+    if (late == 0) return of_group(max_rows);
+    // What workspaces share is counted with the first group.
+    return of_group(max_rows) + of_group(late) - share(r).shared_workspace_bytes(in, late) -
+           (out.d_model > 0 ? share(r).shared_workspace_bytes(out, late) : 0);
 }
 
 int64_t DividedOps::workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const {
@@ -305,26 +344,34 @@ int64_t DividedOps::workspace_bytes(const ModelShape& shape, int32_t max_rows, i
     return bytes;
 }
 
-std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
-                                                          int32_t max_logit_rows) {
+std::unique_ptr<DividedOps::Space> DividedOps::allocate_space(const ModelShape& shape, int32_t max_rows,
+                                                              int32_t max_logit_rows) {
     auto space = std::make_unique<Space>();
     space->shape = shape;
     space->max_rows = max_rows;
     space->max_logit_rows = max_logit_rows;
     space->ranks = divided(shape.devices) ? all_ranks(backends_.size()) : shape.devices;
-    space->calls.resize(backends_.size());
     space->in.resize(backends_.size());
     space->out.resize(backends_.size());
     for (std::size_t r = 0; r < backends_.size(); ++r) {
         if ((space->ranks >> r & 1u) == 0) continue;
         space->in[r] =
             on(r, [&](Ops& rank) { return rank.allocate_workspace(in_shape(r, shape), max_rows, max_logit_rows); });
-        space->bytes += space->in[r]->bytes;
         const ModelShape out = out_shape(r, shape);
         if (!divided(shape.devices) || out.d_model == 0) continue;
         space->out[r] = on(r, [&](Ops& rank) { return rank.allocate_workspace(out, max_rows, 1); });
-        space->bytes += space->out[r]->bytes;
     }
+    if (divided(shape.devices)) {
+        for (const auto& workspace : space->in) space->mixtures.push_back(workspace.get());
+    }
+    return space;
+}
+
+std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
+                                                          int32_t max_logit_rows) {
+    auto space = allocate_space(shape, max_rows, max_logit_rows);
+    space->bytes = workspace_bytes(shape, max_rows, max_logit_rows);
+    space->calls.resize(backends_.size());
     const int64_t widest = std::max<int64_t>({shape.d_model, int64_t{shape.heads} * shape.head_dim, shape.d_ff,
                                               int64_t{shape.experts_used} * shape.d_model});
     for (auto* memory : {&space->whole_memory, &space->part_memory}) {
@@ -335,6 +382,12 @@ std::unique_ptr<Workspace> DividedOps::allocate_workspace(const ModelShape& shap
     space->logits.resize(static_cast<std::size_t>(max_logit_rows) * static_cast<std::size_t>(shape.vocab));
     space->known.resize(static_cast<std::size_t>(max_logit_rows));
     space->slots.reserve(shape.vocab);
+    if (const int32_t late = late_rows(shape, max_rows); late > 0) {
+        space->late = allocate_space(shape, late, max_logit_rows);
+        space->late->whole_memory = space->whole_memory;
+        space->late->part_memory = space->part_memory;
+        space->late->own_logit_rows.reserve(static_cast<std::size_t>(max_logit_rows));
+    }
     return space;
 }
 

@@ -8,18 +8,28 @@
 // Data flow: four hand-overs a layer: what heads have attended, the residual stream, the inner values of the
 //           feed-forward network, the residual stream; with norms after a branch its sums in place of the stream, and
 //           with experts their outputs. Finished numbers go from the rank that made them to all, from device to device
-//           where both can (LayerShare::copy_values), else through host memory. Each rank has two workspaces: `in` has
-//           all of the residual stream, and makes heads, inner values and logits of its own; `out` has all of those
-//           values, and makes its own part of the stream.
+//           where both can (LayerShare::copy_values, gather_experts), else through host memory. Each rank has two
+//           workspaces: `in` has all of the residual stream, and makes heads, inner values and logits of its own; `out`
+//           has all of those values, and makes its own part of the stream.
+// Groups:   a prompt of many rows is cut into two groups of rows, which have workspaces of their own and go through
+//           each layer one after the other: what the first one has made is copied while the second one's ops run. The
+//           second one's rows may attend to the first one's, whose keys and values of a layer are written before.
 // Layout:   in host memory a page is the parts of the ranks, one after the other.
 // Law 1:    as of the ranks, whose numbers must not depend on how many rows a matrix has.
 // Threads:  as for the ranks, which run one after the other where they do not run apart from the host.
 // Cost:     a forward through host memory waits at every hand-over. Sampling is the host's. It allocates nothing.
+// Limits:   a wait ends when no rank has gone on for DividedOptions::limit, however many rows it has. So that it can be
+//           seen whether they go on, and so that the host never meets the end of a queue of the driver, where it would
+//           wait without a limit, marks lie between the ops (LayerShare::mark), and the host enqueues no more than some
+//           layers ahead.
+// Link:     a linked forward that a rank has ended without the values of another is an error that names the other. The
+//           next forward finds the link mended. If that fails as well, before any has gone well, forwards go by copies.
 // Errors:   those of the ranks, with the rank's name before them; Error as well when one does not answer in time. The
 //           list is then as it was: a forward can follow.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,14 +41,22 @@
 namespace foresay::kernels {
 
 inline constexpr std::size_t kMostRanks = 8;
+// Fewer rows leave a part of a device without work: 4,096 outputs of 256 rows are 64 tiles of 128 x 128.
+inline constexpr std::int32_t kGroupRows = 512;
+// Marks that a rank may not have reached when the host enqueues more. One lies in a layer for each group of rows, and
+// some hundred calls between two of them (300 of eight ranks); a queue of the driver takes 1,024.
+inline constexpr std::int64_t kMostMarks = 3;
 
 struct DividedOptions {
-    std::vector<std::string> names;         // of each rank, for messages: "cuda:1"; none: as they describe themselves
-    std::vector<std::int32_t> shares;       // of each rank; none: equal ones
-    bool through_host = false;              // hand over through host memory, whatever the ranks can do
-    bool link = false;                      // few decode rows: ranks hand on by themselves while they run, if they can
-    bool link_through_host = false;         // through host memory as well, where there is no other way
-    std::chrono::milliseconds limit{5000};  // of waiting for a rank; as long again for each 64 rows
+    std::vector<std::string> names;    // of each rank, for messages: "cuda:1"; none: as they describe themselves
+    std::vector<std::int32_t> shares;  // of each rank; none: equal ones
+    bool through_host = false;         // hand over through host memory, whatever the ranks can do
+    bool link = false;                 // few decode rows: ranks hand on by themselves while they run, if they can
+    // A prompt of twice as many rows is cut into groups. 0: none is; -1: of kGroupRows, if copies run beside ops.
+    std::int32_t group_rows = -1;
+    std::chrono::milliseconds limit{5000};  // of waiting while no rank goes on
+    // Told in one sentence, without a full stop, what has become of the ways between the ranks. From any thread.
+    std::function<void(const std::string& sentence)> notice;
 };
 
 class DividedOps final : public ListOps {
@@ -49,12 +67,13 @@ public:
     Ops& rank(std::size_t r) { return *backends_[r]; }
     const Ops& rank(std::size_t r) const { return *backends_[r]; }
     const std::vector<std::int32_t>& shares() const { return options_.shares; }
-    // Whether all ranks can have some experts of a mixture.
-    bool shares_experts() const;
     // Whether the ranks can run forwards of few decode rows together (DividedOptions::link), and how many they have.
     bool linked() const { return link_way_ != LinkWay::none; }
     LinkWay link_way() const { return link_way_; }
     std::int64_t linked_forwards() const { return linked_forwards_; }
+    // Why forwards of few decode rows go by copies though they were to be linked, as a sentence without a full stop;
+    // empty: they are linked, or nothing was to be. Before the first of them, by what the model and its cache are.
+    std::string why_copies(const LinkFacts& facts, KvFormat cache) const;
     // Before anything is prepared.
     void set_shares(std::vector<std::int32_t> shares);
 
@@ -123,13 +142,24 @@ private:
     template <class Spec, class Make>
     std::unique_ptr<PreparedOp> prepare_parts(const Spec& spec, std::vector<Part> parts, const Make& make);
     std::unique_ptr<PreparedOp> prepare_out(const MlpOutSpec& spec, std::vector<Part> inputs);
+    // Most rows of the second group of a forward; 0: forwards of this model are not cut.
+    std::int32_t late_rows(const ModelShape& shape, std::int32_t max_rows) const;
+    // Workspaces for one group of rows.
+    std::unique_ptr<Space> allocate_space(const ModelShape& shape, std::int32_t max_rows, std::int32_t max_logit_rows);
 
     KvShape kv_of(std::size_t r, const KvShape& shape) const;
     ModelShape in_shape(std::size_t r, const ModelShape& shape) const;
     ModelShape out_shape(std::size_t r, const ModelShape& shape) const;
 
-    // Throws Error when the rank has not run by then what it was given.
+    bool idle(std::size_t r) const;
+    std::int64_t unreached(std::size_t r) const;
+    // Until done(), which is about rank r. Throws Error when no rank has gone on for the limit.
+    template <class Done>
+    void await(std::size_t r, const Done& done) const;
+    // Until the rank has run what it was given.
     void await(std::size_t r) const;
+    // After what was started last: marks, and waits for ranks that have too many left to reach.
+    void pace();
     void before_pages(std::size_t r) const override { await(r); }
     void hand_over(Space& a, const Handover& what);
     // Gives the residual stream to those ranks that need it and do not have it.
@@ -137,20 +167,38 @@ private:
     void give_slices(Space& a, const Op& op);
     void run_alone(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a);
     void run_all(void (Ops::*of)(const PreparedOp&, Workspace&), const Op& op, Space& a);
-    void project(const Op& op, Space& a, Values values);
+    void project(const Op& op, Space& whole, Values values);
+    void share_experts(const Op& op, Space& a);
     void begin_in(Space& a, const std::vector<std::unique_ptr<Workspace>>& workspaces);
+    // Gives the later rows of a forward to a group of their own, if they are many.
+    static void cut(Space& whole, std::int32_t group_rows);
+    // body(group) of each group of the forward, in the order of their rows.
+    template <class Body>
+    static void each_group(Space& whole, const Body& body);
     // Linked forwards. Whether the op has been noted, to be run when the forward ends.
     bool note(Space& a, const Noted& call) const;
     // Runs what is noted: linked if all ranks can, else one after the other.
     void run_noted(Space& a);
     bool run_linked(Space& a);
+    // When rank r is idle: throws Error if it has ended this forward without the values of others, which are named.
+    void check_linked(Space& a, std::size_t r);
+    std::string late_ranks() const;
+    // Before a forward: what the last linked one may have left.
+    void settle_link();
+    void tell(const std::string& sentence) const;
+    std::string all_names(std::uint32_t ranks) const;
 
     std::vector<LayerShare*> shares_;
     LinkWay link_way_ = LinkWay::none;
     std::int64_t linked_forwards_ = 0;
+    bool refused_ = false;       // by a rank, the last forward that was to be linked
+    bool unsettled_ = false;     // a linked forward was begun, and not looked at since by settle_link()
+    bool half_begun_ = false;    // and not by all ranks
+    mutable bool told_ = false;  // an error has said that it failed, if it did
+    bool mended_ = false;        // since the last one that went well
+    std::string why_unlinked_;   // for good; empty: it is not
     DividedOptions options_;
-    std::size_t rows_ = 0, rows_before_ = 0;  // of the last two forwards, which may still run
-    std::vector<KvLayer> heads_;              // kinds of attention that were prepared: one, or layers differ
+    std::vector<KvLayer> heads_;  // kinds of attention that were prepared: one, or layers differ
 };
 
 }  // namespace foresay::kernels

@@ -35,15 +35,25 @@ struct DividedOps::Kv final : Pages {
     std::vector<std::vector<std::int32_t>> places;  // by rank and layer: the layer of its part; -1: none
 };
 
+// What a group of rows has, and for the first group also what belongs to the whole forward.
 struct DividedOps::Space final : Workspace {
-    std::vector<std::unique_ptr<Workspace>> in, out;  // by rank; null: it has no part of the model
-    std::uint32_t ranks = 0;                          // that have
-    std::uint32_t fresh = 0;                          // whose `in` has the residual stream as it is
-    bool slices = false;                              // whether each `out` has its part of that
-    std::unique_ptr<HostMemory> whole_memory, part_memory;
+    std::vector<std::unique_ptr<Workspace>> in, out;        // by rank; null: it has no part of the model
+    std::vector<Workspace*> mixtures;                       // `in`, where experts run: all ranks
+    std::uint32_t ranks = 0;                                // that have
+    std::uint32_t fresh = 0;                                // whose `in` has the residual stream as it is
+    bool slices = false;                                    // whether each `out` has its part of that
+    std::shared_ptr<HostMemory> whole_memory, part_memory;  // of all groups: what uses them waits
+    Batch batch;                                            // the group's
+    std::size_t logit_rows = 0;                             // in it
+    std::vector<std::int32_t> own_logit_rows;               // of a second group, counted from its first row
+
+    // Of the whole forward.
+    std::unique_ptr<Space> late;  // the second group; null: forwards of this model are not cut
+    bool cut = false;             // whether this one is
     std::vector<Row> rows;
-    Batch batch;
     bool notes = false;                          // ops are noted
+    bool linked = false;                         // and were run so
+    std::string unheard;                         // why results of that are of no use; empty: nothing is known
     std::vector<Noted> noted;                    // and not yet run
     std::vector<std::vector<LinkedCall>> calls;  // of them, by rank
     const Op* head = nullptr;                    // of the forward
@@ -51,12 +61,12 @@ struct DividedOps::Space final : Workspace {
     std::vector<std::uint8_t> known;             // logit rows that are there
     HostSlots slots;
 
-    std::size_t count() const { return rows.size(); }
+    std::size_t count() const { return batch.rows.size(); }
     static std::span<float> first(HostMemory& memory, std::int64_t values) {
         return {reinterpret_cast<float*>(memory.bytes.data()), static_cast<std::size_t>(values)};
     }
-    std::span<float> whole(std::int64_t width) const { return first(*whole_memory, width * std::ssize(rows)); }
-    std::span<float> part(std::int64_t width) const { return first(*part_memory, width * std::ssize(rows)); }
+    std::span<float> whole(std::int64_t width) const { return first(*whole_memory, width * std::ssize(batch.rows)); }
+    std::span<float> part(std::int64_t width) const { return first(*part_memory, width * std::ssize(batch.rows)); }
 };
 
 struct DividedOps::Handover {
@@ -67,6 +77,12 @@ struct DividedOps::Handover {
     const std::vector<std::unique_ptr<Workspace>>& to;
     Values read;  // in `to`
 };
+
+template <class Body>
+void DividedOps::each_group(Space& whole, const Body& body) {
+    body(whole);
+    if (whole.cut) body(*whole.late);
+}
 
 inline DividedOps::Space& DividedOps::self(Workspace& workspace) { return static_cast<Space&>(workspace); }
 inline const DividedOps::Op& DividedOps::self(const PreparedOp& op) { return static_cast<const Op&>(op); }

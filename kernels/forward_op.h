@@ -1,7 +1,7 @@
 // kernels/forward_op.h: the ops of a forward (kernels/ops.h) by name, for code that notes calls and runs them later or
 // elsewhere.
 //
-// Layout:   the numbers are in the order of core::StageSpec, and cross between hosts (kernels/hosts/message.h).
+// Layout:   the numbers are in the order of core::OpSpec, and cross between hosts (kernels/hosts/message.h).
 // Threads:  as for the ops.
 #pragma once
 

@@ -44,6 +44,16 @@ int32_t ListOps::prefill_rows() const {
     return rows;
 }
 
+bool ListOps::reads_weights_once() const {
+    bool any = false;
+    for (const auto& backend : backends_) {
+        if (backend->free_memory() < 0) continue;
+        if (!backend->reads_weights_once()) return false;
+        any = true;
+    }
+    return any;
+}
+
 bool ListOps::makes_random_weights() const {
     return std::ranges::all_of(backends_, [](const auto& backend) { return backend->makes_random_weights(); });
 }

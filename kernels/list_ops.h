@@ -41,6 +41,8 @@ public:
     std::int64_t free_memory() const override;
     // The most that any of them wants: weights are read once for a chunk, and the host does not mind.
     std::int32_t prefill_rows() const override;
+    // Of all that have memory of their own, so that a list of equal devices makes the text of one of them.
+    bool reads_weights_once() const override;
     bool makes_random_weights() const override;
 
     std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override;

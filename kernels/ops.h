@@ -343,6 +343,9 @@ public:
     virtual double read_bandwidth() { return 0.0; }
     // The best number of rows in a prefill chunk.
     virtual std::int32_t prefill_rows() const { return 256; }
+    // Whether 17 decode rows and more read the weights once, not once for each 16 rows. Given text up to a length that
+    // depends on it is made of decode rows (core/models/given_text.h), so the bits of texts do.
+    virtual bool reads_weights_once() const { return false; }
     // Whether prepare() fills in random weights for a view that has a shape and no data. For benchmarks.
     virtual bool makes_random_weights() const { return false; }
     // Whether ops return before they have run. wait() returns when all ops issued on the workspace have run.

@@ -19,6 +19,7 @@ public:
     std::int64_t free_memory() const override { return inner_->free_memory(); }
     double read_bandwidth() override { return inner_->read_bandwidth(); }
     std::int32_t prefill_rows() const override { return inner_->prefill_rows(); }
+    bool reads_weights_once() const override { return inner_->reads_weights_once(); }
     bool makes_random_weights() const override { return inner_->makes_random_weights(); }
     bool asynchronous() const override { return inner_->asynchronous(); }
     void wait(Workspace& workspace) override { inner_->wait(workspace); }

@@ -3,10 +3,9 @@
 // so a backend makes its numbers in the order in which one alone would make them.
 //
 // Parts:    attention by key-value heads, with the query heads that read them; O, down and the LM head by rows; gate
-// and
-//           up by rows; a mixture by whole experts. The parts of a matrix are whole units of kRowUnit rows, but for the
-//           last one, so that no panel of any backend is cut. Blocks of a quantisation type lie along the inputs and
-//           are whole in any case.
+//           and up by rows; a mixture by whole experts. The parts of a matrix are whole units of kRowUnit rows, but for
+//           the last one, so that no panel of any backend is cut. Blocks of a quantisation type lie along the inputs
+//           and are whole in any case.
 // Shares:   a number for each backend, relative to the others: {1, 2} gives the second twice as much. What does not
 //           divide evenly goes to the nearest unit; a part may be empty. A model with fewer key-value heads than
 //           backends has its attention on as many as it has heads, and all else on all of them.

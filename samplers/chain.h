@@ -9,7 +9,8 @@
 // Threads:  one caller at a time per Chain or DraftChain; compile() and DraftChain::start() only read the Chain.
 // Cost:     no allocation per token once warm. Sampling: see kernels/sampling.h. Penalties cost O(distinct tokens in
 //           the window).
-// Errors:   the constructor throws Error (unknown stage or parameter, wrong type, out of range, a plugin that refuses).
+// Errors:   the constructor throws Error: for an unknown stage, and StageError for its parameters (unknown, wrong type,
+//           out of range, a plugin that refuses).
 //           decide() does not throw: the Decision names the stage that failed.
 #pragma once
 
@@ -19,8 +20,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/sampled_token.h"
 #include "kernels/sampling_plan.h"
 #include "samplers/stage.h"
@@ -38,6 +41,18 @@ struct StageSpec {
 };
 
 using ChainSpec = std::vector<StageSpec>;
+
+// A stage of a chain that cannot be made.
+class StageError : public Error {
+public:
+    StageError(std::string stage, std::string parameter, const std::string& message)
+        : Error(message), stage_(std::move(stage)), parameter_(std::move(parameter)) {}
+    const std::string& stage() const { return stage_; }
+    const std::string& parameter() const { return parameter_; }  // whose value is at fault; empty: none alone
+
+private:
+    std::string stage_, parameter_;
+};
 
 // "penalties", "top_k", "top_p", "temperature".
 std::span<const std::string_view> default_chain();

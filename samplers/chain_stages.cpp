@@ -48,6 +48,13 @@ void bring_into_range(const kernels::Candidates& candidates, float largest_befor
     for (std::int32_t i = 0; i < candidates.count; ++i) candidates.logits[i] -= largest;
 }
 
+// White space as in program text; what is left of control characters is shown as "?".
+std::string escaped(std::string_view text) {
+    std::string out;
+    for (const char c : text) out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : std::string(1, c);
+    return one_line(out, out.size());
+}
+
 // The stream of keyed random numbers of a stage: a hash of its name (FNV-1a), so that adding or removing other
 // stages does not change it.
 std::uint32_t stream_of(std::string_view name) {
@@ -104,8 +111,15 @@ ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabular
         throw Error("there is no sampler '" + spec.name + "'; the built-in ones are " + known +
                     "; load others as plugins");
     }
-    entry.parameters = complete_parameters(entry.factory->description(), spec.parameters);
-    entry.stage = shared_stage(entry.factory, entry.parameters, vocabulary);
+    try {
+        entry.parameters = complete_parameters(entry.factory->description(), spec.parameters);
+        check_needs(entry.factory->description(), spec.parameters);
+        entry.stage = shared_stage(entry.factory, entry.parameters, vocabulary);
+    } catch (const ParameterError& problem) {
+        throw StageError(spec.name, problem.parameter(), problem.what());
+    } catch (const Error& problem) {
+        throw StageError(spec.name, "", problem.what());
+    }
     entry.on_error = spec.on_error;
     entry.stream = stream_of(spec.name);
     entry.state = entry.stage->make_state();
@@ -419,7 +433,7 @@ std::string ChainStages::tail_of_text() const {
     if (tail.size() > kBytes) tail.erase(0, tail.size() - kBytes);
     while (!tail.empty() && (static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80) tail.erase(0, 1);
     if (tail.empty()) return {};
-    return std::string(" after \"") + (whole ? "" : "...") + one_line(tail, kBytes) + "\"";
+    return std::string(" after \"") + (whole ? "" : "...") + escaped(tail) + "\"";
 }
 
 // Runs a stage that transforms the candidates. False: the generation has to stop.

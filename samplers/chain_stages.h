@@ -158,7 +158,7 @@ private:
     void note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count);
     void note_dropped(Entry& entry, bool dropped);
     std::string_view check_result(const Entry& entry, const kernels::Candidates& result);
-    // Of a trace: adds a column after a stage, or after the cut. note_stage() returns false when the generation has to
+    // For a trace: adds a column after a stage, or after the cut. note_stage() returns false when the generation has to
     // stop.
     void note_column(std::string_view stage, bool best_only);
     bool note_stage(const Entry& entry, std::int64_t failures_before);

@@ -131,6 +131,19 @@ void check_range(const std::string& key, const ParameterSchema& schema, const Pa
     throw Error(key + " is '" + *text + "'; it must be one of " + list);
 }
 
+void check_needs(const StageDescription& description, const Parameters& stated) {
+    const auto is_stated = [&](const std::string& name) {
+        return std::ranges::find(stated, name, &Parameters::value_type::first) != stated.end();
+    };
+    for (const ParameterSchema& schema : description.parameters) {
+        const auto found = std::ranges::find(stated, schema.name, &Parameters::value_type::first);
+        if (schema.needs.empty() || found == stated.end() || found->second == schema.fallback) continue;
+        if (is_stated(schema.needs)) continue;
+        throw ParameterError(schema.name, description.name + ": '" + schema.name + "' is stated, but not '" +
+                                              schema.needs + "', which says what it is");
+    }
+}
+
 std::vector<ParameterValue> complete_parameters(const StageDescription& description, const Parameters& stated) {
     std::vector<ParameterValue> values;
     for (const ParameterSchema& schema : description.parameters) values.push_back(schema.fallback);

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/sampling_plan.h"
 
 namespace foresay::samplers {
@@ -48,6 +49,7 @@ struct ParameterSchema {
     std::optional<double> max;
     std::vector<std::string> choices;  // ParameterType::choice
     std::string doc;                   // one line
+    std::string needs = {};            // a parameter that says what this one is, so it must be stated, too
 };
 
 // What a stage's state depends on.
@@ -172,6 +174,17 @@ public:
     virtual std::string_view forced(const StageState*, const StageContext&, std::string_view&) const { return {}; }
 };
 
+// create() refuses the value of one parameter.
+class ParameterError : public Error {
+public:
+    ParameterError(std::string parameter, const std::string& message)
+        : Error(message), parameter_(std::move(parameter)) {}
+    const std::string& parameter() const { return parameter_; }
+
+private:
+    std::string parameter_;
+};
+
 // Makes stages of one kind. A plugin's factory keeps its library loaded.
 class StageFactory {
 public:
@@ -189,6 +202,9 @@ std::shared_ptr<const StageFactory> find_builtin(std::string_view name);  // nul
 // Checks stated parameters against a description and fills in defaults, in the description's order.
 // Errors: unknown name (with the nearest one), wrong type, out of range.
 std::vector<ParameterValue> complete_parameters(const StageDescription& description, const Parameters& stated);
+
+// Checks that what the stated parameters need is stated, too. Errors: ParameterError.
+void check_needs(const StageDescription& description, const Parameters& stated);
 
 // Checks a value of the parameter's own type against its range and its choices. Errors: Error that begins with `key`.
 void check_range(const std::string& key, const ParameterSchema& schema, const ParameterValue& value);

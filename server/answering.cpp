@@ -27,6 +27,14 @@ std::uint64_t random_seed() {
     return random() >> 11;
 }
 
+// The text of a prompt as it was sent, without what tokenization puts in front of it.
+std::string sent_text(const Prompt& prompt, const core::Tokenizer& tokenizer) {
+    std::string text;
+    for (const Prompt::Part& part : prompt.parts)
+        text += part.is_text ? part.text : tokenizer.whole_text(part.tokens, true);
+    return text;
+}
+
 class Answering : public std::enable_shared_from_this<Answering> {
 public:
     Answering(AnswerContext context, GenerationRequest request, std::shared_ptr<AnswerWriter> writer)
@@ -49,24 +57,18 @@ private:
         bool stopped = false;   // by what was written, so that nothing more counts
         bool prompt_alone = false;
         bool ends_count = true;  // end tokens end the text
-        // Of a text under a grammar: what reads it when it was cut off, and its tokens.
+        // For a text under a grammar: what reads it when it was cut off, and its tokens.
         std::shared_ptr<const engine::Unfinished> grammars;
         std::vector<std::int32_t> tokens;
         bool first = true;
         Clock::time_point first_token, last_token;
         std::vector<OutputEvent> events;
-        // With log probabilities: what waits for them.
-        std::vector<std::vector<OutputEvent>> delayed;
-        std::vector<TokenNote> notes;
     };
 
     class LaneSink final : public TokenSink {
     public:
         LaneSink(std::shared_ptr<Answering> whole, std::size_t index) : whole_(std::move(whole)), index_(index) {}
         bool token(const GeneratedToken& token) override { return whole_->token(index_, token); }
-        void probabilities(std::vector<TokenProbabilities> all) override {
-            whole_->probabilities(index_, std::move(all));
-        }
         void end(const BackendEnd& end) override {
             whole_->end(index_, end);
             whole_.reset();
@@ -79,7 +81,6 @@ private:
 
     std::vector<std::vector<std::int32_t>> encode_prompts();
     bool token(std::size_t index, const GeneratedToken& token);
-    void probabilities(std::size_t index, std::vector<TokenProbabilities> all);
     void end(std::size_t index, const BackendEnd& end);
     void filter(Lane& lane, std::vector<OutputEvent> raw);
     void filter_hole(Lane& lane, std::string& text);
@@ -113,10 +114,15 @@ void Answering::start() {
     facts.fingerprint = model.fingerprint();
     facts.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-    facts.seed = request_.seed ? *request_.seed : random_seed();
+    const std::uint64_t seed = request_.seed ? *request_.seed : random_seed();
+    facts.seed = request_.seed && request_.negative_seed ? Json(static_cast<std::int64_t>(seed)) : Json(seed);
     facts.tokenizer = &model.tokenizer();
-    for (const std::vector<std::int32_t>& prompt : prompts)
-        facts.prompts.push_back(model.tokenizer().whole_text(prompt, true));
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        const Prompt& prompt = request_.prompts[i];
+        const bool hole = prompt.hole && prompt.parts.empty();  // whose texts are not one after the other
+        facts.prompts.push_back(hole ? model.tokenizer().whole_text(prompts[i], true)
+                                     : sent_text(prompt, model.tokenizer()));
+    }
     if (request_.priority > 0 && context_.caller.right != Right::admin)
         throw ApiError(Problem::permission, "a priority above 0 needs a key with the rights of an admin",
                        "admin_key_required", "foresay.priority");
@@ -158,7 +164,7 @@ void Answering::start() {
             lanes_.back()->ends_count = !request_.ignore_eos || grammars != nullptr;
             // The context's last position needs no successor, so an answer may fill it.
             one.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(most, 1 << 30));
-            one.seed = facts.seed;
+            one.seed = seed;
             one.branch = request_.branch + static_cast<std::uint64_t>(i);
             one.ignore_eos = request_.ignore_eos;
             one.speculation = speculation;
@@ -261,10 +267,6 @@ bool Answering::token(std::size_t index, const GeneratedToken& token) {
     if (token.probabilities != nullptr) {
         note.log_probability = token.probabilities->log_probability;
         note.alternatives = token.probabilities->alternatives;
-    } else if (request_.alternatives >= 0) {
-        lane.delayed.push_back(std::exchange(lane.events, {}));
-        lane.notes.push_back(std::move(note));
-        return !lane.stopped;
     }
     writer_->events(index, lane.events, {&note, 1});
     lane.events.clear();
@@ -343,15 +345,6 @@ void Answering::finish_text(Lane& lane) {
     lane.stopped = lane.stopped || stopped;
 }
 
-void Answering::probabilities(std::size_t index, std::vector<TokenProbabilities> all) {
-    const std::lock_guard lock(mutex_);
-    Lane& lane = *lanes_[index];
-    for (std::size_t i = 0; i < std::min(all.size(), lane.notes.size()); ++i) {
-        lane.notes[i].log_probability = all[i].log_probability;
-        lane.notes[i].alternatives = std::move(all[i].alternatives);
-    }
-}
-
 void Answering::end(std::size_t index, const BackendEnd& end) {
     const std::lock_guard lock(mutex_);
     Lane& lane = *lanes_[index];
@@ -386,7 +379,6 @@ void Answering::end(std::size_t index, const BackendEnd& end) {
         return;
     }
     lane.choice.end = end;
-    for (std::size_t i = 0; i < lane.delayed.size(); ++i) writer_->events(index, lane.delayed[i], {&lane.notes[i], 1});
     finish_text(lane);
     if (!lane.events.empty()) writer_->events(index, lane.events, {});
     lane.events.clear();

@@ -31,11 +31,16 @@ struct BackendRequest {
     int alternatives = -1;                 // log probabilities: how many of the likeliest; -1: none at all
     std::vector<std::int32_t> prediction;  // what the answer may be; drafted from where the backend can
     int priority = 0;                      // who runs when not all can: a higher one first
-    std::string queue;                     // requests of one queue take turns with those of others
-    bool reuse = true;                     // a beginning that was evaluated before may be used again
+    // Requests of one queue, a key's, take turns with those of others. Queues share beginnings of texts only where the
+    // backend was told so: whether a beginning was known shows in the time to the first token.
+    std::string queue;
+    bool reuse = true;  // a beginning that was evaluated before may be used again
     // By speculative::steady_now(): when the text ends with what it has. One that waits takes no place then. 0: never.
     double deadline = 0.0;
 };
+
+// Texts of one salt share beginnings.
+std::string salt_of(const BackendRequest& request, bool shared_by_queues);
 
 struct TokenProbability {
     std::int32_t token = 0;
@@ -62,7 +67,7 @@ struct GeneratedToken {
     std::int32_t token = 0;
     bool drafted = false;
     std::string_view source;  // the drafter's name when drafted
-    // With BackendRequest::alternatives, where they are known already; else see TokenSink::probabilities().
+    // With BackendRequest::alternatives; else null.
     const TokenProbabilities* probabilities = nullptr;
 };
 
@@ -81,9 +86,14 @@ public:
     virtual ~TokenSink() = default;
     // False: the text ends with this token.
     virtual bool token(const GeneratedToken& token) = 0;
-    // With BackendRequest::alternatives, where token() did not tell them: of all tokens, once, before end().
-    virtual void probabilities(std::vector<TokenProbabilities> all) { (void)all; }
     virtual void end(const BackendEnd& end) = 0;
+};
+
+// About the KV cache and the pages that are kept outside it.
+struct CacheStatus {
+    std::int64_t pages = 0, pages_used = 0;  // of the cache: all, and those of texts that are generated; 0: not known
+    std::int64_t preemptions = 0;            // times that a text gave its pages up for others
+    core::PageCounters kept;
 };
 
 class Backend {
@@ -99,8 +109,7 @@ public:
     virtual std::size_t running() const = 0;
     virtual std::size_t waiting() const = 0;
     virtual std::size_t most_running() const = 0;
-    // Of the pages that it keeps outside its cache.
-    virtual core::PageCounters pages() const { return {}; }
+    virtual CacheStatus cache() const { return {}; }
 };
 
 }  // namespace foresay::server

@@ -59,5 +59,8 @@ inline ApiError wrong_type(const std::string& param, const std::string& message)
 inline ApiError wrong_value(const std::string& param, const std::string& message) {
     return {Problem::invalid, message, "invalid_value", param};
 }
+inline ApiError missing(const std::string& param) {
+    return {Problem::invalid, "'" + param + "' is missing", "missing_required_parameter", param};
+}
 
 }  // namespace foresay::server

@@ -30,10 +30,7 @@ public:
     bool null() { return add(Json()); }
     bool boolean(bool value) { return add(value); }
     bool number_integer(number_integer_t value) { return add(static_cast<std::int64_t>(value)); }
-    bool number_unsigned(number_unsigned_t value) {
-        if (value > static_cast<number_unsigned_t>(INT64_MAX)) return add(static_cast<double>(value));
-        return add(static_cast<std::int64_t>(value));
-    }
+    bool number_unsigned(number_unsigned_t value) { return add(static_cast<std::uint64_t>(value)); }
     bool number_float(number_float_t value, const string_t&) { return add(value); }
     bool string(string_t& value) { return add(std::move(value)); }
     bool binary(binary_t&) { return false; }
@@ -129,6 +126,8 @@ Json& Json::set(std::string_view name, Json value) {
     return *this;
 }
 
+void Json::push(Json value) { std::get<List>(data_).push_back(std::move(value)); }
+
 // A member after all others, whatever its name.
 void Json::append(std::string name, Json value) {
     std::get<Object>(data_).emplace_back(std::move(name), std::move(value));
@@ -158,7 +157,7 @@ std::string json_quoted(std::string_view text) {
     return out;
 }
 
-// Of a string or a name: tokens of a model may be parts of characters.
+// For a string or a name: tokens of a model may be parts of characters.
 static void append_valid(std::string_view text, std::string& out) {
     if (core::is_valid_utf8(text)) {
         core::append_quoted(text, out);
@@ -177,6 +176,9 @@ void Json::append_to(std::string& out) const {
             break;
         case Kind::integer:
             out += std::to_string(integer());
+            break;
+        case Kind::large:
+            out += std::to_string(large());
             break;
         case Kind::real:
             append_number(number(), out);

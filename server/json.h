@@ -1,7 +1,7 @@
 // server/json.h: JSON values: what clients send and what they get. Keeps the JSON library out of headers.
 //
 // Objects keep the order of their members; of several with one name, the last counts. Numbers without a fraction that
-// fit are integers of 64 bits, all others are reals.
+// fit are integers of 64 bits, or large ones where they need the bit of the sign; all others are reals.
 // Threads:  values.
 // Cost:     linear. Objects are lists: a lookup takes time linear in the number of members.
 // Errors:   parse_json() throws Error: what is wrong and where.
@@ -19,22 +19,28 @@ namespace foresay::server {
 
 class Json {
 public:
-    enum class Kind : std::uint8_t { null, boolean, integer, real, string, list, object };
+    enum class Kind : std::uint8_t { null, boolean, integer, real, string, list, object, large };
     using Member = std::pair<std::string, Json>;
     using List = std::vector<Json>;
     using Object = std::vector<Member>;
 
     Json() = default;
-    Json(std::nullptr_t) {}                                                 // NOLINT
-    Json(bool value) : data_(value) {}                                      // NOLINT
-    Json(int value) : data_(static_cast<std::int64_t>(value)) {}            // NOLINT
-    Json(std::int64_t value) : data_(value) {}                              // NOLINT
-    Json(std::uint64_t value) : data_(static_cast<std::int64_t>(value)) {}  // NOLINT
-    Json(double value) : data_(value) {}                                    // NOLINT
-    Json(std::string value) : data_(std::move(value)) {}                    // NOLINT
-    Json(std::string_view value) : data_(std::string(value)) {}             // NOLINT
-    Json(const char* value) : data_(std::string(value)) {}                  // NOLINT
-    Json(List value) : data_(std::move(value)) {}                           // NOLINT
+    Json(std::nullptr_t) {}                                       // NOLINT
+    Json(bool value) : data_(value) {}                            // NOLINT
+    Json(int value) : data_(static_cast<std::int64_t>(value)) {}  // NOLINT
+    Json(std::int64_t value) : data_(value) {}                    // NOLINT
+    Json(std::uint64_t value) {                                   // NOLINT
+        if (value > INT64_MAX) {
+            data_ = value;
+        } else {
+            data_ = static_cast<std::int64_t>(value);
+        }
+    }
+    Json(double value) : data_(value) {}                         // NOLINT
+    Json(std::string value) : data_(std::move(value)) {}         // NOLINT
+    Json(std::string_view value) : data_(std::string(value)) {}  // NOLINT
+    Json(const char* value) : data_(std::string(value)) {}       // NOLINT
+    Json(List value) : data_(std::move(value)) {}                // NOLINT
     static Json object(std::initializer_list<Member> members = {}) {
         Json json;
         json.data_ = Object(members);
@@ -48,14 +54,18 @@ public:
     bool is_string() const { return is(Kind::string); }
     bool is_list() const { return is(Kind::list); }
     bool is_object() const { return is(Kind::object); }
-    bool is_number() const { return is(Kind::integer) || is(Kind::real); }
+    bool is_number() const { return is(Kind::integer) || is(Kind::real) || is(Kind::large); }
     bool is_true() const { return is(Kind::boolean) && boolean(); }
     bool is_false() const { return is(Kind::boolean) && !boolean(); }
 
-    // Of the kind that the caller has checked.
+    // For values of the kind that the caller has checked.
     bool boolean() const { return std::get<bool>(data_); }
     std::int64_t integer() const { return std::get<std::int64_t>(data_); }
-    double number() const { return is(Kind::integer) ? static_cast<double>(integer()) : std::get<double>(data_); }
+    std::uint64_t large() const { return std::get<std::uint64_t>(data_); }
+    double number() const {
+        if (is(Kind::large)) return static_cast<double>(large());
+        return is(Kind::integer) ? static_cast<double>(integer()) : std::get<double>(data_);
+    }
     const std::string& string() const { return std::get<std::string>(data_); }
     const List& items() const { return std::get<List>(data_); }
     const Object& members() const { return std::get<Object>(data_); }
@@ -68,7 +78,7 @@ public:
 
     // Sets or replaces a member of an object.
     Json& set(std::string_view name, Json value);
-    void push(Json value) { std::get<List>(data_).push_back(std::move(value)); }
+    void push(Json value);
 
     // For a parser: appends a member without looking for another of that name, and removes those afterwards.
     void append(std::string name, Json value);
@@ -81,7 +91,7 @@ public:
     void append_to(std::string& out) const;
 
 private:
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, List, Object> data_;
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, List, Object, std::uint64_t> data_;
 };
 
 // A text as a JSON string, quotes included.

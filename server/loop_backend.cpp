@@ -96,8 +96,15 @@ struct LoopBackend::State {
     engine::EngineLoop loop;
 };
 
-LoopBackend::LoopBackend(const engine::Engine& engine, std::size_t parallel, std::size_t queue)
-    : state_(std::make_unique<State>(engine, parallel, queue)), parallel_(parallel) {}
+std::string salt_of(const BackendRequest& request, bool shared_by_queues) {
+    // One that no other text has: nothing is shared.
+    static std::atomic<std::uint64_t> number{0};
+    if (!request.reuse) return "alone " + std::to_string(++number);
+    return shared_by_queues || request.queue.empty() ? "" : "queue " + request.queue;
+}
+
+LoopBackend::LoopBackend(const engine::Engine& engine, std::size_t parallel, std::size_t queue, bool shared)
+    : state_(std::make_unique<State>(engine, parallel, queue)), parallel_(parallel), shared_(shared) {}
 
 LoopBackend::~LoopBackend() { stop(); }
 
@@ -123,12 +130,10 @@ Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> si
     one.prediction = std::move(request.prediction);
     one.speculation = request.speculation;
     one.priority = request.priority;
+    one.cache_salt = salt_of(request, shared_);
     one.queue = std::move(request.queue);
     one.deadline = request.deadline;
-    // A salt that no other text has: nothing is shared.
-    static std::atomic<std::uint64_t> number{0};
     one.outlasts = request.reuse;
-    if (!request.reuse) one.cache_salt = "alone " + std::to_string(++number);
     const auto held = std::make_shared<LoopSink>(state_->loop, state_->open, std::move(sink));
     try {
         const speculative::Ticket ticket = state_->loop.add(std::move(one), held);
@@ -143,6 +148,7 @@ Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> si
 void LoopBackend::cancel(Ticket ticket) { state_->loop.cancel(speculative::Ticket{ticket}); }
 
 void LoopBackend::pause(Ticket ticket, bool paused) {
+    if (parallel_ == 1) return;  // all others would wait for its reader
     if (paused) {
         state_->loop.pause(speculative::Ticket{ticket});
     } else {
@@ -151,7 +157,10 @@ void LoopBackend::pause(Ticket ticket, bool paused) {
 }
 
 std::size_t LoopBackend::running() const { return std::min<std::size_t>(state_->open, parallel_); }
-core::PageCounters LoopBackend::pages() const { return state_->loop.status().pages; }
+CacheStatus LoopBackend::cache() const {
+    const engine::LoopStatus status = state_->loop.status();
+    return {status.kv_pages, status.kv_pages_used, status.counters.preemptions, status.pages};
+}
 std::size_t LoopBackend::waiting() const {
     const std::size_t open = state_->open;
     return open > parallel_ ? open - parallel_ : 0;

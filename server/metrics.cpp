@@ -116,17 +116,26 @@ std::string Metrics::text(const std::string& model, const std::string& version, 
          "Tokens of prompts that the cache held already.", text_of(cached_tokens_.load()));
     both("prefix_queried_tokens_total", "prefix_cache_queries_total", "counter",
          "Tokens of prompts that were looked for in the cache.", text_of(prompt_tokens_.load()));
+    const double used = gauges.cache.pages == 0
+                            ? 0.0
+                            : static_cast<double>(gauges.cache.pages_used) / static_cast<double>(gauges.cache.pages);
+    both("kv_cache_usage", "kv_cache_usage_perc", "gauge", "Share of the KV cache that running texts hold, 0 to 1.",
+         text_of(used));
+    both("preemptions_total", "num_preemptions_total", "counter", "Times that a text gave its place in the cache up.",
+         text_of(gauges.cache.preemptions));
     one("foresay_pages_stored_total", "counter", "Pages that left the KV cache and were kept.",
-        text_of(gauges.pages.stored));
+        text_of(gauges.cache.kept.stored));
     one("foresay_pages_from_host_total", "counter", "Pages that came back from host memory.",
-        text_of(gauges.pages.from_host));
+        text_of(gauges.cache.kept.from_host));
     one("foresay_pages_from_disk_total", "counter", "Pages that came back from files.",
-        text_of(gauges.pages.from_disk));
-    one("foresay_pages_to_disk_total", "counter", "Pages that were written to files.", text_of(gauges.pages.to_disk));
-    one("foresay_pages_dropped_total", "counter", "Pages that had room in no tier.", text_of(gauges.pages.dropped));
-    one("foresay_pages_host_bytes", "gauge", "Host memory for pages.", text_of(gauges.pages.host_bytes));
+        text_of(gauges.cache.kept.from_disk));
+    one("foresay_pages_to_disk_total", "counter", "Pages that were written to files.",
+        text_of(gauges.cache.kept.to_disk));
+    one("foresay_pages_dropped_total", "counter", "Pages that had room in no tier.",
+        text_of(gauges.cache.kept.dropped));
+    one("foresay_pages_host_bytes", "gauge", "Host memory for pages.", text_of(gauges.cache.kept.host_bytes));
     one("foresay_pages_disk_bytes", "gauge", "Bytes of the files of pages, as last counted.",
-        text_of(gauges.pages.disk_bytes));
+        text_of(gauges.cache.kept.disk_bytes));
     both("generated_tokens_total", "generation_tokens_total", "counter", "Tokens that were generated.",
          text_of(generated_tokens_.load()));
     histogram("ttft_seconds", "time_to_first_token_seconds", "From a request to its first token.", first_token_);
@@ -157,6 +166,13 @@ std::string Metrics::text(const std::string& model, const std::string& version, 
     for (const auto& [key, count] : requests_) {
         out += "foresay_requests_total{" + name + ",finish=" + label(key.first) + ",api=" + label(key.second) + "} " +
                text_of(count) + "\n";
+    }
+    // As vLLM counts: by its reasons, and only what was not cut off from without.
+    head("vllm:request_success_total", "counter", "Texts that have ended by themselves or by their limit.");
+    for (const char* reason : {"stop", "length"}) {
+        std::uint64_t count = 0;
+        for (const auto& [key, of_key] : requests_) count += key.first == reason ? of_key : 0;
+        out += "vllm:request_success_total{" + name + ",finished_reason=\"" + reason + "\"} " + text_of(count) + "\n";
     }
     head("foresay_responses_total", "counter", "Answers by their status.");
     for (const auto& [status, count] : responses_) {

@@ -49,7 +49,7 @@ public:
     struct Gauges {
         std::size_t running = 0, waiting = 0, most_running = 0, connections = 0;
         std::uint64_t stalled = 0;
-        core::PageCounters pages;
+        CacheStatus cache;
     };
     // In the text format of Prometheus, with vLLM's names for the same numbers.
     std::string text(const std::string& model, const std::string& version, const std::string& fingerprint,

@@ -38,7 +38,7 @@ public:
     std::int32_t context_length() const { return engine_.context_length(); }
     // "fp_" and 12 hexadecimal digits: of the model's files, how it is run, and the template. Not of the draft.
     const std::string& fingerprint() const { return fingerprint_; }
-    // Of the target's files.
+    // About the target's files.
     const std::string& digest() const { return digest_; }
 
     bool fills() const;        // has the tokens of fill-in-the-middle

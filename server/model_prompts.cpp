@@ -25,6 +25,7 @@ jinja::Value to_value(const Json& json) {
         case Json::Kind::integer:
             return jinja::Value(json.integer());
         case Json::Kind::real:
+        case Json::Kind::large:
             return jinja::Value(json.number());
         case Json::Kind::string:
             return input(json.string());

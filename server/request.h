@@ -96,6 +96,7 @@ struct GenerationRequest {
     std::optional<std::int64_t> max_tokens;  // none: to the end of the context
     std::string max_tokens_param;            // the field that says so
     std::optional<std::uint64_t> seed;       // none: we choose
+    bool negative_seed = false;              // it was written as a number below 0, and is told so
     std::uint64_t branch = 0;                // of the first answer
     std::vector<std::string> stop;
     bool ignore_eos = false;
@@ -110,7 +111,7 @@ struct GenerationRequest {
     std::string prediction;                         // what the answer may be
     int priority = 0;                               // above 0: for admins alone
     bool reuse = true;
-    // Of a hole: the text ends at a line that is indented less than so many blanks.
+    // For a hole: the text ends at a line that is indented less than so many blanks.
     int least_indent = 0;
     std::int64_t time_limit_ms = 0;  // after it, the text ends at the next line break; 0: none
     std::int64_t deadline_ms = 0;    // after it, the text ends; 0: none

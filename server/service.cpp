@@ -1,9 +1,9 @@
 #include "server/service.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
+#include "base/lower_case.h"
 #include "server/error.h"
 
 namespace foresay::server {
@@ -13,18 +13,12 @@ namespace {
 constexpr std::size_t kWorkers = 2;
 constexpr std::size_t kWaiting = 1024;
 
-std::string lower(std::string_view text) {
-    std::string out(text);
-    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-    return out;
-}
-
 // "localhost" of "localhost:8080", "[::1]" of "[::1]:8080".
 std::string host_of(std::string_view text) {
     const std::size_t colon = text.rfind(':');
     const std::size_t bracket = text.rfind(']');
     const bool has_port = colon != text.npos && (bracket == text.npos || colon > bracket);
-    return lower(has_port ? text.substr(0, colon) : text);
+    return lower_case(has_port ? text.substr(0, colon) : text);
 }
 
 bool is_numeric_host(const std::string& host) {
@@ -129,14 +123,14 @@ void Service::check_host(const HttpRequest& head) const {
 }
 
 bool Service::own_origin(const HttpRequest& head) const {
-    const std::string origin = lower(head.header("origin"));
+    const std::string origin = lower_case(head.header("origin"));
     if (origin.empty()) return true;
     const std::size_t scheme = origin.find("://");
-    return scheme != origin.npos && origin.substr(scheme + 3) == lower(head.header("host"));
+    return scheme != origin.npos && origin.substr(scheme + 3) == lower_case(head.header("host"));
 }
 
 void Service::check_origin(const HttpRequest& head) const {
-    const std::string origin = lower(head.header("origin"));
+    const std::string origin = lower_case(head.header("origin"));
     if (own_origin(head) ||
         std::find(options_.origins.begin(), options_.origins.end(), origin) != options_.origins.end())
         return;
@@ -163,13 +157,17 @@ std::optional<HttpResponse> Service::check(HttpRequest& head) {
         check_origin(head);
         if (!head.header("origin").empty() && !own_origin(head))
             head.answer_headers = {{"access-control-allow-origin", std::string(head.header("origin"))},
+                                   {"access-control-expose-headers", "x-request-id, retry-after"},
                                    {"vary", "origin"}};
         bool other_method = false;
         const Route* route = find(head, other_method);
         if (route == nullptr && other_method && head.method == "OPTIONS") {
             HttpResponse response{.status = 204};
+            // SDKs in a browser send headers of their own. The origin is one that may use this server.
+            const std::string_view wanted = head.header("access-control-request-headers");
             response.headers = {{"access-control-allow-methods", "GET, POST, DELETE"},
-                                {"access-control-allow-headers", "authorization, content-type, x-api-key"},
+                                {"access-control-allow-headers",
+                                 std::string(wanted.empty() ? "authorization, content-type, x-api-key" : wanted)},
                                 {"access-control-max-age", "600"}};
             return response;
         }
@@ -316,7 +314,7 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
                    loaded->backend->most_running(),
                    server_ != nullptr ? server_->connections() : 0,
                    server_ != nullptr ? server_->stalled() : 0,
-                   loaded->backend->pages()};
+                   loaded->backend->cache()};
     route.run(call);
 }
 

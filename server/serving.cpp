@@ -1,11 +1,11 @@
 #include "server/serving.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "server/generator_backend.h"
 #include "server/loop_backend.h"
 
 namespace foresay::server {
@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 
 std::unique_ptr<Backend> make_backend(const engine::Engine& engine, const ServingOptions& options) {
-    if (options.parallel <= 1) return std::make_unique<GeneratorBackend>(engine, options.queue);
-    return std::make_unique<LoopBackend>(engine, options.parallel, options.queue);
+    const std::size_t parallel = std::max<std::size_t>(options.parallel, 1);
+    return std::make_unique<LoopBackend>(engine, parallel, options.queue, options.share_cache);
 }
 
 }  // namespace

@@ -26,11 +26,12 @@ struct ServingOptions {
     std::vector<ListenAddress> addresses;
     HttpLimits limits;
     std::filesystem::path keys;  // empty: none
-    // Texts that are generated at once. 1: one after the other, with the draft model; more: side by side, each drafted
-    // from itself.
+    // Texts that are generated at once. 1: one after the other; more: side by side. The draft model drafts, too, where
+    // the engine has one.
     std::size_t parallel = 16;
-    std::size_t queue = 256;  // texts that may wait
-    std::string name;         // of the model; empty: its file's
+    std::size_t queue = 256;   // texts that may wait
+    bool share_cache = false;  // texts of different keys share beginnings, too
+    std::string name;          // of the model; empty: its file's
     std::vector<std::string> aliases;
     ServiceOptions service;
     std::function<void(const std::string&)> complain;  // gets a sentence when the keys' file becomes wrong

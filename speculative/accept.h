@@ -45,14 +45,15 @@ struct AcceptOutcome {
 // 1]. emit(token, was_drafted) receives each token and returns true when the text ends with it. At most drafted.size()
 // + 1 tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens; guesses: the
 // next forward has begun, else candidates. see(logits)
-// receives each row before the chain changes it, where the host samples. `decided`: what decide_row() has made of the
-// first row, which is then the chain's last decision; null: nothing yet.
+// receives each row before the chain changes it, where the host samples. `decided`: what decide_row() or decide_slot()
+// has made of the first row, which is then the chain's last decision; null: nothing yet.
 struct SeesNothing {
     void operator()(std::span<const float>) const {}
 };
 struct DecidedRow {
     bool finite = true;
-    samplers::Decision decision;
+    samplers::Decision decision;  // needs_row: the candidates do not tell, and the row is gone
+    bool asked_row = false;       // as that of AcceptOutcome
 };
 template <class See = SeesNothing>
 DecidedRow decide_row(samplers::Chain& chain, std::span<float> logits, See&& see = {}) {
@@ -62,38 +63,41 @@ DecidedRow decide_row(samplers::Chain& chain, std::span<float> logits, See&& see
     row.decision = chain.decide(logits);
     return row;
 }
+// The same where the device has sampled into `slot` from the row of that number: its token, or what the chain makes of
+// the candidates. `ahead`: by the plan of a DraftChain.
+inline DecidedRow decide_slot(core::Context& context, samplers::Chain& chain, std::int32_t slot, RowSource source,
+                              bool ahead) {
+    const kernels::SampledToken sampled = context.ops().sampled(context.workspace(), slot);
+    DecidedRow row{.finite = sampled.finite};
+    if (source == RowSource::tokens) {
+        row.decision = {sampled.token, sampled.margin, nullptr};
+    } else if (row.finite) {
+        row.decision = chain.decide(context.ops().candidates(context.workspace(), slot), ahead);
+        row.asked_row = row.decision.needs_row;
+        const bool gone = source == RowSource::guesses;
+        if (row.asked_row && !gone) row.decision = chain.decide_again(context.logits(slot), ahead);
+    }
+    return row;
+}
 template <class Emit, class See = SeesNothing>
 AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
                             RowSource source, Emit&& emit, std::int32_t first = 0, See&& see = {},
                             const DecidedRow* decided = nullptr) {
     AcceptOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
-        samplers::Decision decision;
-        bool finite = true;
         const std::int32_t slot = first + static_cast<std::int32_t>(row);
-        if (source != RowSource::logits) {
-            const kernels::SampledToken sampled = context.ops().sampled(context.workspace(), slot);
-            finite = sampled.finite;
-            if (source == RowSource::tokens) {
-                decision = {sampled.token, sampled.margin, nullptr};
-            } else if (finite) {
-                const bool ahead = !drafted.empty();
-                decision = chain.decide(context.ops().candidates(context.workspace(), slot), ahead);
-                outcome.asked_row = outcome.asked_row || decision.needs_row;
-                if (decision.needs_row && source == RowSource::guesses) {
-                    outcome.end = AcceptEnd::lost;
-                    return outcome;
-                }
-                if (decision.needs_row) decision = chain.decide_again(context.logits(slot), ahead);
-            }
-        } else {
-            const bool known = row == 0 && decided != nullptr;
-            const DecidedRow here = known ? *decided : decide_row(chain, context.logits(slot), see);
-            finite = here.finite;
-            decision = here.decision;
-        }
-        if (!finite) {
+        const DecidedRow here = row == 0 && decided != nullptr ? *decided
+                                : source == RowSource::logits
+                                    ? decide_row(chain, context.logits(slot), see)
+                                    : decide_slot(context, chain, slot, source, !drafted.empty());
+        const samplers::Decision& decision = here.decision;
+        outcome.asked_row = outcome.asked_row || here.asked_row;
+        if (!here.finite) {
             outcome.end = AcceptEnd::broken;
+            return outcome;
+        }
+        if (decision.needs_row) {
+            outcome.end = AcceptEnd::lost;
             return outcome;
         }
         if (decision.token < 0) {

@@ -1,5 +1,6 @@
 // What a batch drafts: which texts, how many tokens, by which source, and which of them a forward verifies.
 #include <algorithm>
+#include <utility>
 
 #include "speculative/batch_state.h"
 #include "speculative/draft_gain.h"
@@ -17,6 +18,23 @@ bool BatchGenerator::State::warm_up() {
     warm = time_forwards(target(), costs, kBudgetMs, parts.now);
     if (warm) time_attention(target(), costs, kBudgetMs / 4.0, parts.now);
     return warm;
+}
+
+// Drafts of one text at a time, as those of a conversation.
+void BatchGenerator::State::warm_up_alone() {
+    alone.emplace(std::exchange(parts.drafters, {}), target(), parts.speculation, parts.now);
+    const core::SequenceId id = cache().create();
+    alone->warm_up(timed_place(id), false);
+    cache().drop(id);
+}
+
+// What the drafters hold of an earlier text stays where the two may share beginnings.
+void BatchGenerator::State::begin_alone(Sequence& sequence, core::SequenceId id) {
+    const std::string_view salt = sequence.key().salt;
+    if (!parts.reuse_prefixes || salt != drafted_salt) alone->forget();
+    drafted_salt = salt;
+    alone->rewind(0);
+    sequence.draft_with(*alone, timed_place(id));
 }
 
 // What other texts have of this one in the draft model's cache.
@@ -163,12 +181,17 @@ void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
     for (Sequence* sequence : drafting_texts) take_proposals(*sequence, value, false);
 }
 
-// The others get what pays. A device samples so many rows, and the host would take longer for each further one than the
-// forward does.
+// Rows that a forward may have at most, for drafts that have to pay to be added. A device samples so many, and the host
+// would take longer for each further one than the forward does.
+std::int32_t BatchGenerator::State::most_with_drafts(bool on_device) const {
+    const std::int32_t most = std::min(costs.widest(), target().options().decode_rows);
+    return on_device ? std::min(most, kernels::kTokenSlots) : most;
+}
+
+// The others get what pays.
 void BatchGenerator::State::draft_automatic(std::int32_t used) {
-    std::int32_t most = std::min(costs.widest(), most_rows);
     const auto on_device = [](const Sequence* sequence) { return sequence->samples_on_device(); };
-    if (std::ranges::any_of(drafting_texts, on_device)) most = std::min(most, kernels::kTokenSlots);
+    const std::int32_t most = std::min(most_rows, most_with_drafts(std::ranges::any_of(drafting_texts, on_device)));
     if (used >= most || !warm_up()) return;
     std::erase_if(drafting_texts, [](Sequence* sequence) { return !sequence->ledger.allows(); });
     if (drafting_texts.empty() || !ledger.allows()) return;
@@ -227,6 +250,7 @@ void BatchGenerator::State::draft() {
         used += rows.rows;
         if (!sequence.samples_after(rows.rows)) continue;
         if (sequence.drafts_alone()) {
+            if (!sequence.has_tokens()) return;  // the last rows of its prompt
             sequence.draft_alone();
             const std::int32_t drafted = sequence.drafted() + (sequence.open_slot() >= 0 ? 1 : 0);
             kept.free_pages(cache().missing_pages(sequence.id(), rows.rows + drafted));
@@ -305,7 +329,7 @@ void BatchGenerator::State::learn(double verify_ms) {
     // Attention, as it was measured, is at most a part of what the forward took.
     if (rows <= costs.widest()) costs.observe(rows, std::max(verify_ms - attention_ms, 0.1 * verify_ms));
     if (!drafting) return;
-    // Of all texts of the forward, which wait for the drafts of a few: a token of each that did not draft.
+    // For all texts of the forward, which wait for the drafts of a few: a token of each that did not draft.
     const auto sequences = static_cast<std::int32_t>(current.chosen.size());
     std::int32_t emitted = sequences - static_cast<std::int32_t>(drafting_texts.size());
     for (const Sequence* sequence : drafting_texts) emitted += sequence->round.emitted;

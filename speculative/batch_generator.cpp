@@ -159,6 +159,7 @@ bool BatchGenerator::State::give_pages(Sequence& sequence) {
     }
     if (parts.reuse_prefixes) counters.restored_tokens += kept.restore(id, sequence.key(), length - 1);
     counters.cached_tokens += cache().length(id);
+    if (alone && !sequence.drafts_alone()) begin_alone(sequence, id);
     sequence.admit(id, cache().length(id));
     sequence.learn_from(everyone);
     if (sequence.mode() != core::SpeculationMode::off) open_draft(sequence);
@@ -313,7 +314,7 @@ void BatchGenerator::State::make_segments() {
     }
 }
 
-// The forward that ran ahead becomes the present one, without those who take no rows any more. False: there was none,
+// The forward that ran ahead becomes the present one, without those that take no rows any more. False: there was none,
 // or no sequence is left in it.
 bool BatchGenerator::State::take_ahead() {
     if (!runs_ahead) return false;
@@ -376,7 +377,11 @@ bool BatchGenerator::State::may_run_ahead() {
     if (current.row_class != kernels::RowClass::decode || current.prompt_rows > 0) return false;
     if (!target().ops().asynchronous()) return false;
     if (!waiting.empty() && running.size() < most) return false;
-    const bool looks = plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead;
+    // Where the next forward is full, there is no draft to look for.
+    const auto next_rows = std::ranges::count_if(
+        current.chosen, [](const Sequence* sequence) { return sequence != nullptr && sequence->room() > 1; });
+    const bool looks =
+        next_rows < most_with_drafts(true) && (plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead);
     std::int32_t pages = 0;
     std::size_t decoding = 0;
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
@@ -386,8 +391,9 @@ bool BatchGenerator::State::may_run_ahead() {
             if (sequence->mode() == core::SpeculationMode::fixed) return false;
             if (sequence->mode() == core::SpeculationMode::automatic && looks) return false;
         }
-        // The row of a guess is made again where it was wrong, and so must have been made here.
-        const bool known = current.sources[i] == RowSource::tokens ||
+        // The row of a guess is made again where it was wrong, and so must have been made here. What the host decides
+        // is known in time, too.
+        const bool known = !sequence->drafts_alone() || current.sources[i] == RowSource::tokens ||
                            (current.sources[i] == RowSource::guesses && current.base[i] > 0);
         if (sequence->cancelled || !known || sequence->lost || current.segments[i].logit_rows.size() != 1) {
             return false;
@@ -405,15 +411,32 @@ bool BatchGenerator::State::may_run_ahead() {
     });
 }
 
+// Rows whose tokens the device does not know: those of log-probabilities, of stages of the host, and beyond the slots.
+// The host decides them before the next forward overwrites them. All that follows from a token waits until it runs.
+void BatchGenerator::State::decide_for_device() {
+    firsts.clear();
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        Sequence* const sequence = current.chosen[i];
+        if (sequence == nullptr) continue;
+        const auto row = static_cast<std::int32_t>(i);
+        if (current.sources[i] == RowSource::candidates) sequence->decide_first(target(), row);
+        if (current.sources[i] == RowSource::logits) firsts.emplace_back(sequence, target().logits(row));
+    }
+    for (const auto& [sequence, logits] : firsts) sequence->decide_first(logits);
+}
+
 // Starts the next forward, whose tokens the device has just begun to sample: while it runs, the host reads them.
 void BatchGenerator::State::run_ahead() {
     if (!may_run_ahead()) return;
+    decide_for_device();
     ahead.clear(kernels::RowClass::decode);
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         Sequence* const sequence = current.chosen[i];
-        if (sequence == nullptr || sequence->room() <= 1) continue;
+        if (sequence == nullptr || sequence->room() <= 1 || !sequence->goes_on()) continue;
         const std::size_t begin = ahead.tokens.size();
-        ahead.tokens.push_back(kernels::TokenRef::slot(static_cast<std::int32_t>(i)));
+        const DecidedRow* const decided = sequence->decided();
+        ahead.tokens.push_back(decided != nullptr ? kernels::TokenRef::id(decided->decision.token)
+                                                  : kernels::TokenRef::slot(static_cast<std::int32_t>(i)));
         ahead.logit_rows.push_back(0);
         ahead.segments.push_back({.sequence = sequence->id(),
                                   .tokens = std::span(ahead.tokens).subspan(begin),
@@ -429,7 +452,7 @@ void BatchGenerator::State::run_ahead() {
 
 void BatchGenerator::State::wait_for_rows() {
     if (sampling.empty()) {
-        target().wait();
+        if (!runs_ahead) target().wait();  // else the host has decided all rows
     } else {
         target().ops().sampled(target().workspace(), 0);
     }
@@ -472,7 +495,8 @@ void BatchGenerator::State::sample(double verify_ms) {
         log.line("ran", ticket_number(sequence), rows);
         sequence.advance(current.base[i]);
         if (current.segments[i].logit_rows.empty()) continue;
-        if (sequence.drafts_alone() && current.base[i] > 0) sequence.count_alone(verify_ms);
+        sequence.round.first = !sequence.has_tokens();
+        if (sequence.drafts_alone() && !sequence.round.first) sequence.count_alone(verify_ms);
         const std::int32_t own = sequence.drafted();
         // The sink of another sequence may have cancelled it since.
         if (sequence.cancelled) {
@@ -504,10 +528,15 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     s.parts.prefill_rows_beside = std::max(1, s.parts.prefill_rows_beside);
     const core::ContextOptions& options = s.target().options();
     const std::int32_t ids = options.sequences + options.branches;
-    const std::int32_t wanted = s.parts.most_sequences > 0 ? s.parts.most_sequences : ids;
+    const std::int32_t wanted = s.parts.one_text ? 1 : s.parts.most_sequences > 0 ? s.parts.most_sequences : ids;
     s.most = static_cast<std::size_t>(std::min({wanted, ids, options.decode_rows}));
     if (!s.parts.shares_target) s.target().cache().drop(0);  // sequences are made as they come
-    if (s.parts.draft) add_draft(std::move(s.parts.draft), std::move(s.parts.never_proposed));
+    if (s.parts.one_text) {
+        s.parts.make_drafter = {};
+        s.warm_up_alone();
+    } else if (s.parts.draft) {
+        add_draft(std::move(s.parts.draft), std::move(s.parts.never_proposed));
+    }
     if (s.drafts() && s.parts.speculation.mode == core::SpeculationMode::automatic) s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
     s.current.reserve(rows, s.most);
@@ -572,7 +601,7 @@ Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
     s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts, s.model.has_value()));
     // Measured before the texts take all places, if no forward is under way.
     const Sequence& sequence = *s.waiting.back();
-    const bool pays = sequence.mode() == core::SpeculationMode::automatic && !sequence.drafts_alone();
+    const bool pays = sequence.mode() == core::SpeculationMode::automatic && !sequence.drafts_alone() && !s.alone;
     if (pays && !s.stepping && !s.runs_ahead) s.warm_up();
     return ticket;
 }
@@ -600,9 +629,8 @@ void BatchGenerator::resume(Ticket ticket) {
 
 // What a round took, for texts that have drafts of their own. Rounds of a prompt say nothing.
 void BatchGenerator::State::observe_alone(double verify_ms, double round_ms, double emit_ms) {
-    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
-        Sequence* const sequence = current.chosen[i];
-        if (sequence == nullptr || !sequence->drafts_alone() || current.base[i] == 0) continue;
+    for (Sequence* const sequence : current.chosen) {
+        if (sequence == nullptr || !sequence->drafts_alone() || sequence->round.first) continue;
         sequence->observe_alone(verify_ms, round_ms, emit_ms);
     }
 }
@@ -644,14 +672,14 @@ bool BatchGenerator::step() {
     s.wait_for_rows();
     const double forward_end = s.parts.now();
     const double verify_ms = forward_end - start;
-    // Of a forward that ran ahead: from row to row, for what the host does meanwhile takes no time of its own.
+    // For a forward that ran ahead: from row to row, for what the host does meanwhile takes no time of its own.
     const double row_ms = ran ? forward_end - s.ready : verify_ms;
     s.ready = forward_end;
     s.sample(row_ms);
     s.counters.target_ms += verify_ms;
     const double end = s.parts.now();
     s.counters.sample_ms += end - forward_end;
-    // Of a forward that ran ahead only a part of its time was waited for.
+    // Only a part of the time of a forward that ran ahead was waited for.
     const auto kind = s.schedule.reads_prompts() ? kernels::RowClass::prefill : kernels::RowClass::decode;
     if (!ran) s.turns.note(kind, s.loads, verify_ms);
     s.log.line("took", verify_ms);
@@ -682,6 +710,12 @@ core::PageCounters BatchGenerator::pages() const {
         if (store != nullptr) all += store->counters();
     }
     return all;
+}
+
+std::int32_t BatchGenerator::kv_pages() const { return state_->cache().all_pages(); }
+
+std::int32_t BatchGenerator::kv_pages_used() const {
+    return kv_pages() - state_->cache().free_pages() - state_->kept.evictable_pages();
 }
 
 void BatchGenerator::add_draft(std::unique_ptr<core::Context> draft, std::vector<std::int32_t> never_proposed) {

@@ -131,6 +131,11 @@ struct BatchParts {
     std::unique_ptr<core::Context> draft;
     std::vector<std::int32_t> never_proposed;      // ids that it must not propose: see pairing.h
     std::shared_ptr<core::PageStore> draft_pages;  // as `pages`, of the draft model
+    // One text runs at a time, and is drafted for as a conversation is: by `drafters`, of which at most one is no
+    // lookup, with steps that the device runs one after the other (text_drafts.h); make_drafter and draft are then not
+    // used. The fastest for one text.
+    bool one_text = false;
+    std::vector<std::unique_ptr<Drafter>> drafters;
     Now now = steady_now;
     ScheduleWriter schedule_log;  // for those who look into the scheduler; none: nothing is recorded
 };
@@ -199,6 +204,10 @@ public:
     std::size_t waiting() const;  // sequences that wait for pages
     const BatchCounters& counters() const;
     core::PageCounters pages() const;  // of BatchParts::pages and draft_pages
+    // Pages of the KV cache: all, and those that sequences hold. What is only kept for later texts counts as free.
+    // Cost: linear in the pages that are kept.
+    std::int32_t kv_pages() const;
+    std::int32_t kv_pages_used() const;
     core::Context& target();
 
 private:

@@ -86,8 +86,10 @@ struct BatchGenerator::State {
     std::vector<std::int32_t> widths;  // of the drafts, by segment
     std::int32_t most_rows = 0;        // of the round, drafts included, without those of prompts
     bool warm = false;                 // costs were measured
+    std::optional<TextDrafts> alone;   // where one text runs at a time
+    std::string drafted_salt;          // of the text that it drafted for last
     bool stepping = false;             // a sink is calling
-    // Of the drafts that are to pay, in this round:
+    // About the drafts that are to pay, in this round:
     bool drafting = false;            // they were allowed
     bool model_drafts = false;        // and the draft model among them
     std::int32_t plain_rows = 0;      // rows without them
@@ -108,6 +110,10 @@ struct BatchGenerator::State {
     core::Context& target() const { return *parts.target; }
     core::KvCache& cache() const { return parts.target->cache(); }
     bool drafts() const { return parts.make_drafter || model; }
+    TimedPlace timed_place(core::SequenceId id) {
+        return {.id = id,
+                .make_room = [this, id](std::int32_t rows) { kept.free_pages(cache().missing_pages(id, rows)); }};
+    }
     Sequence* find(Ticket ticket) {
         for (const auto* list : {&running, &waiting}) {
             for (const auto& sequence : *list) {
@@ -129,6 +135,8 @@ struct BatchGenerator::State {
     void release_left();
     core::SequenceId open(const Sequence& sequence);
     void open_draft(Sequence& sequence);
+    void warm_up_alone();
+    void begin_alone(Sequence& sequence, core::SequenceId id);
     void count_model();
     std::int32_t pages_to_grow(const Sequence& sequence) const;
     std::int32_t pages_to_grow(core::SequenceId id, std::int32_t rows) const;
@@ -136,6 +144,7 @@ struct BatchGenerator::State {
     bool warm_up();
     void draft();
     std::int32_t draft_fixed(std::int32_t used);
+    std::int32_t most_with_drafts(bool on_device) const;
     void draft_automatic(std::int32_t used);
     void draft_what_pays(std::int32_t used, double value);
     void take_proposals(Sequence& sequence, double value, bool prefer_model);
@@ -155,6 +164,7 @@ struct BatchGenerator::State {
     bool close_drafts();
     void observe_alone(double verify_ms, double round_ms, double emit_ms);
     bool may_run_ahead();
+    void decide_for_device();
     void run_ahead();
     void wait_for_rows();
     void decide_first_rows();

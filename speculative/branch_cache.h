@@ -2,9 +2,9 @@
 // the user has left are texts of a PrefixCache, so that going back to one evaluates nothing twice while there is room.
 //
 // Law 1:    each token is marked as generated or given. Generated ones are decode rows; given ones are decode or
-// prefill
-//           rows by the length of their segment (core/models/given_text.h). The class of each cached row is noted, and
-//           a row whose segment has become longer or shorter is evaluated again, where its class is another one now.
+//           prefill rows by the length of their segment (core/models/given_text.h). The class of each cached row is
+//           noted, and a row whose segment has become longer or shorter is evaluated again, where its class is another
+//           one now.
 // Threads:  one caller at a time.
 // Cost:     a branch shares its pages until it is written to. append() allocates nothing.
 // Errors:   none; the caller checks that the tokens fit the context.

@@ -93,6 +93,8 @@ public:
     virtual void propose(const DraftTask& task, DraftedTokens& draft) = 0;
     // The sequence has been cut to its first `length` tokens.
     virtual void rewind(std::int32_t length) { (void)length; }
+    // Drops all that it holds of texts: a later one finds nothing of them.
+    virtual void forget() { rewind(0); }
     // The context whose token slots hold the last tokens of open drafts; null: drafts are never open.
     virtual core::Context* token_source() { return nullptr; }
     // Milliseconds of one step as measured by warm_up(), 0 when a step costs nothing.

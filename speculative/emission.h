@@ -75,7 +75,7 @@ public:
         over_ = true;
     }
 
-    // Of a round that verified `drafted` tokens, of which `accepted` were accepted: source(i) is the place of the i-th
+    // For a round that verified `drafted` tokens, of which `accepted` were accepted: source(i) is the place of the i-th
     // one's source in the statistics.
     template <class Source>
     void count(std::int32_t drafted, std::int32_t accepted, Source&& source) {

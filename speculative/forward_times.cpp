@@ -7,7 +7,7 @@ namespace foresay::speculative {
 
 namespace {
 
-// Of the weights, for one row: in the layers, and in the LM head.
+// For the weights and one row: in the layers, and in the LM head.
 std::int64_t multiplications(const kernels::ModelShape& shape) {
     const std::int64_t width = shape.d_model;
     const std::int64_t heads = 2LL * (shape.heads + shape.kv_heads) * shape.head_dim;

@@ -70,7 +70,7 @@ public:
     void end(const BatchEnd& end) override {
         result = end.result;
         result.cached_tokens = 0;
-        error = end.error;
+        result.error = end.error;
         if (std::exchange(stopped_, false)) result.finish = FinishReason::stop;
         // The batch does not show what it held back of a text that was cancelled.
         const std::string_view rest = std::string_view(result.text).substr(shown_);
@@ -79,7 +79,6 @@ public:
 
     Ticket ticket{0};
     GenerateResult result;
-    std::string error;
 
 private:
     BatchGenerator& batch_;
@@ -112,6 +111,10 @@ struct Generator::State {
           sequence(*target, batch.kept()),
           drafts(std::move(parts.drafters), *target, parts.speculation, parts.now) {}
 
+    TimedPlace timed_place() {
+        return {.id = sequence.id(), .make_room = [this](std::int32_t rows) { sequence.make_room(rows); }};
+    }
+
     // Appends the input of a request. Returns how many tokens may follow.
     std::int32_t append(const GenerateRequest& request) {
         check_prompt(*target, sequence.size(), request.input);
@@ -141,6 +144,7 @@ struct Generator::State {
     std::vector<GenerateResult> write_side_by_side(const GenerateRequest& request,
                                                    std::span<const std::uint64_t> branches, std::size_t most,
                                                    const BranchCallback& callback);
+    GenerateResult generate(const GenerateRequest& request, const TokenCallback& callback);
     void add_draft();
 };
 
@@ -154,7 +158,6 @@ std::vector<GenerateResult> Generator::State::write(const GenerateRequest& reque
         if (std::exchange(stopped, true)) return;
         for (const AnswerSink& answer : answers) batch.cancel(answer.ticket);
     };
-    const auto failed = [](const AnswerSink& answer) { return !answer.error.empty(); };
     try {
         do {
             while (!stopped && answers.size() < count && batch.running() + batch.waiting() < most) {
@@ -164,7 +167,7 @@ std::vector<GenerateResult> Generator::State::write(const GenerateRequest& reque
                 answer.ticket = batch.add(begin(index), answer);
             }
             if (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) stop();
-            if (thrown || std::ranges::any_of(answers, failed)) stop();
+            if (thrown) stop();
         } while (batch.step() || (!stopped && answers.size() < count));
     } catch (...) {
         stop();
@@ -172,8 +175,6 @@ std::vector<GenerateResult> Generator::State::write(const GenerateRequest& reque
         throw;
     }
     if (thrown) std::rethrow_exception(thrown);
-    const auto first = std::ranges::find_if(answers, failed);
-    if (first != answers.end()) throw Error(first->error);
     std::vector<GenerateResult> results(count);
     for (std::size_t i = 0; i < count; ++i) {
         if (i < answers.size()) {
@@ -213,10 +214,41 @@ void Generator::State::add_draft() {
     }
 }
 
+// The cache goes on with the answer: one text, with the conversation's own chain and drafts.
+GenerateResult Generator::State::generate(const GenerateRequest& request, const TokenCallback& callback) {
+    const double start = now();
+    const std::int32_t room = append(request);
+    drafts.begin(sequence.tokens(), timed_place(), *chain, request.prediction, room);
+    const bool ready = sequence.evaluate(request.cancel);
+    if (!ready || room < 1) {
+        GenerateResult none;
+        none.finish = ready ? FinishReason::length : FinishReason::cancelled;
+        none.prompt_tokens = sequence.size();
+        none.speculation = drafts.statistics();
+        return none;
+    }
+    const double prefill_ms = now() - start;
+    const auto begin = [&](std::size_t) {
+        BatchRequest one = text(request);
+        one.sequence = sequence.lend();
+        one.chain = chain;
+        one.drafts = &drafts;
+        return one;
+    };
+    const auto hand_on = [&](std::size_t, const TokenEvent& event) {
+        if (event.token >= 0) sequence.append(event.token, true);
+        if (callback) callback(event);
+    };
+    GenerateResult result = std::move(write(request, 1, 1, begin, hand_on).front());
+    result.prefill_ms += prefill_ms;
+    result.ttft_ms += prefill_ms;
+    return result;
+}
+
 Generator::Generator(GeneratorParts parts) {
     check(parts.target != nullptr && parts.chain != nullptr, "a generator needs a target and a chain");
     state_ = std::make_unique<State>(std::move(parts));
-    state_->drafts.warm_up(state_->sequence, *state_->chain);
+    state_->drafts.warm_up(state_->timed_place(), state_->chain->forces());
 }
 
 Generator::~Generator() = default;
@@ -224,33 +256,8 @@ Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
 GenerateResult Generator::generate(const GenerateRequest& request, const TokenCallback& callback) {
-    State& s = *state_;
-    const double start = s.now();
-    const std::int32_t room = s.append(request);
-    s.drafts.begin(s.sequence, *s.chain, request.prediction, room);
-    const bool ready = s.sequence.evaluate(request.cancel);
-    if (!ready || room < 1) {
-        GenerateResult none;
-        none.finish = ready ? FinishReason::length : FinishReason::cancelled;
-        none.prompt_tokens = s.sequence.size();
-        none.speculation = s.drafts.statistics();
-        return none;
-    }
-    const double prefill_ms = s.now() - start;
-    const auto begin = [&](std::size_t) {
-        BatchRequest text = s.text(request);
-        text.sequence = s.sequence.lend();
-        text.chain = s.chain;
-        text.drafts = &s.drafts;
-        return text;
-    };
-    const auto hand_on = [&](std::size_t, const TokenEvent& event) {
-        if (event.token >= 0) s.sequence.append(event.token, true);
-        if (callback) callback(event);
-    };
-    GenerateResult result = std::move(s.write(request, 1, 1, begin, hand_on).front());
-    result.prefill_ms += prefill_ms;
-    result.ttft_ms += prefill_ms;
+    GenerateResult result = state_->generate(request, callback);
+    if (!result.error.empty()) throw Error(result.error);
     return result;
 }
 
@@ -282,7 +289,7 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
             GenerateRequest one = request;
             one.input = {};
             one.branch = branches[i];
-            results.push_back(generate(one, [&](const TokenEvent& event) { hand_on(i, event); }));
+            results.push_back(s.generate(one, [&](const TokenEvent& event) { hand_on(i, event); }));
         }
     }
     switch_to(prompt, generated);
@@ -333,9 +340,15 @@ void Generator::truncate(std::int32_t length) {
     state_->drafts.rewind(length);
 }
 
+void Generator::forget() {
+    truncate(0);
+    state_->drafts.forget();
+    state_->batch.forget();
+}
+
 void Generator::set_speculation(const SpeculationOptions& options) {
     state_->drafts.set_options(options);
-    state_->drafts.warm_up(state_->sequence, *state_->chain);
+    state_->drafts.warm_up(state_->timed_place(), state_->chain->forces());
 }
 const SpeculationOptions& Generator::speculation() const { return state_->drafts.options(); }
 samplers::Chain& Generator::chain() { return *state_->chain; }

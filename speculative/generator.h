@@ -8,7 +8,8 @@
 // Threads:  one caller at a time; the cancel flag may be set from any thread or signal handler.
 // Cost:     a round is one forward of the target, plus the drafter's steps; no allocation per token once warm.
 // Errors:   the constructor throws Error for drafters that cannot work together, generate() for an input that is longer
-//           than the context and for a stage of the chain that fails. The sequence stays usable.
+//           than the context and for a stage of the chain that fails; of several answers, each has its own error. The
+//           sequence stays usable.
 #pragma once
 
 #include <atomic>
@@ -117,6 +118,7 @@ struct GenerateResult {
     std::vector<std::int32_t> tokens;  // everything sampled, an end token included
     std::string text;                  // cut before a stop string; invalid bytes as U+FFFD
     FinishReason finish = FinishReason::length;
+    std::string error;                      // a sentence where a stage of the chain failed and ended it; of several
     std::int32_t stop_string = -1;          // index of the stop string that ended the text; -1: none did
     std::int64_t prompt_tokens = 0;         // length of the sequence when the first token was sampled
     std::int64_t cached_tokens = 0;         // of those, in the cache when it began; of sequences of a batch
@@ -161,8 +163,8 @@ public:
     // Appends request.input to the sequence and generates an answer for each of `branches`; request.branch is ignored.
     // Each answer equals that of generate() with that branch, but all are computed together, as rows of one forward and
     // with shared pages of the cache, as far as the cache has room. Each is drafted for, by lookups and by the draft
-    // model. Afterwards the sequence is the prompt, and switch_to() finds each answer in the cache. When a stage of the
-    // chain fails, all end.
+    // model. Afterwards the sequence is the prompt, and switch_to() finds each answer in the cache. Where a stage of
+    // the chain fails, that answer alone ends: with what it has, and GenerateResult::error.
     std::vector<GenerateResult> generate_branches(const GenerateRequest& request,
                                                   std::span<const std::uint64_t> branches,
                                                   const BranchCallback& callback = {});
@@ -174,6 +176,9 @@ public:
     std::int32_t capacity() const;                    // positions of the context
     // Drops the tokens from index `length` on: /undo, /retry, /clear (0).
     void truncate(std::int32_t length);
+
+    // Empties sequence and cache: a later text finds nothing of earlier ones.
+    void forget();
 
     // The sequence becomes `tokens`; `generated` says which of them were generated. Tokens that the cache holds, for
     // this or another branch of the conversation, are not evaluated again.

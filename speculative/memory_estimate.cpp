@@ -90,9 +90,8 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     const bool device = ops.free_memory() >= 0;
     const std::int64_t stay = table + source.per_layer_table_bytes();
     estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : stay);
-    if (device) {
-        estimate.weights += kernels::keeps_rows_packed(ops) ? source.expanded_bytes() : core::unpacked_bytes(source);
-    }
+    if (device) estimate.weights += source.expanded_bytes();
+    if (ops.describe().name == "cpu") estimate.weights -= core::narrowed_bytes(source);
     const std::int64_t pages = core::pages_for(options.length);
     estimate.cache = ops.kv_bytes(core::kv_shape(config),
                                   static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);

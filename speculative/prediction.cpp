@@ -75,9 +75,9 @@ bool PredictionLookup::predicts(std::span<const std::int32_t> draft, const Propo
         ++place_;
         return true;
     }
-    const auto match = std::ranges::search(predicted, shown);
-    if (match.empty()) return false;
-    place_ = static_cast<std::size_t>(match.begin() - predicted.begin()) + length;
+    const auto match = std::search(predicted.begin(), predicted.end(), shown.begin(), shown.end());
+    if (match == predicted.end()) return false;
+    place_ = static_cast<std::size_t>(match - predicted.begin()) + length;
     return true;
 }
 

@@ -29,7 +29,7 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
     }
     std::int32_t left = decoding > 0 ? std::min(limits.prefill_rows_beside, limits.prefill_rows) : limits.prefill_rows;
     const auto beside = std::min(left, limits.decode_rows - static_cast<std::int32_t>(decoding));
-    // Where those who decode take all rows, prompts have a forward of their own.
+    // Where those that decode take all rows, prompts have a forward of their own.
     schedule.mixed = limits.mixes && decoding > 0 && beside > 0;
     schedule.row_class = schedule.mixed ? kernels::RowClass::decode : kernels::RowClass::prefill;
     if (schedule.mixed) left = beside;

@@ -52,8 +52,8 @@ struct Schedule {
 void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, std::int32_t decoded,
                       Schedule& schedule);
 
-// The share of the time that is for those who decode while prompts wait. Where more prompts wait than sequences decode,
-// it is smaller by that ratio.
+// The share of the time that is for those that decode while prompts wait. Where more prompts wait than sequences
+// decode, it is smaller by that ratio.
 inline constexpr double kDecodeShare = 0.55;
 inline constexpr std::int32_t kLongestDecodeTurn = 64;
 

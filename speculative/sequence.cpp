@@ -54,6 +54,15 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
     if (drafts_alone()) answer_.result.speculation = request_.drafts->statistics();
 }
 
+void Sequence::draft_with(TextDrafts& drafts, const TimedPlace& place) {
+    request_.drafts = &drafts;
+    speculation_ = request_.speculation.value_or(parts_.speculation);
+    drafts.set_options(speculation_);
+    drafts.begin(tokens_, place, *request_.chain, request_.prediction, answer_.room());
+    if (!drafts.active()) speculation_.mode = core::SpeculationMode::off;
+    answer_.result.speculation = drafts.statistics();
+}
+
 void Sequence::admit(core::SequenceId id, std::int32_t held) {
     id_ = id;
     held_ = held;
@@ -251,6 +260,10 @@ void Sequence::decide_first(std::span<float> logits) {
     decided_ = decide_row(*request_.chain, logits, [&](std::span<const float> row) {
         if (logprobs_) logprobs_->read(row);
     });
+}
+
+void Sequence::decide_first(core::Context& context, std::int32_t row) {
+    decided_ = decide_slot(context, *request_.chain, row, RowSource::candidates, false);
 }
 
 void Sequence::drop_draft(core::Context& context) {

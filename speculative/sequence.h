@@ -56,9 +56,16 @@ public:
     // Samples from logit row `row` of the context's last forward and those after it, one for each drafted token, and
     // emits what was sampled. The cache then holds what became text, without its last token.
     void sample(core::Context& context, std::int32_t row, RowSource source, Acceptance& everyone);
-    // Before sample(), where the host samples: decides the first of those rows, and changes nothing of the text. For
-    // several sequences at once.
+    // Before sample(), where the host decides: what the first of those rows yields, and nothing of the text changes.
+    // From the row, for several sequences at once; or from the candidates of logit row `row`.
     void decide_first(std::span<float> logits);
+    void decide_first(core::Context& context, std::int32_t row);
+    // The token that was decided so; none: sample() will do it.
+    const DecidedRow* decided() const { return decided_ ? &*decided_ : nullptr; }
+    // Whether the text goes on after a token that was decided so.
+    bool goes_on() const {
+        return !decided_ || (decided_->decision.token >= 0 && !answer_.ends_text(decided_->decision.token));
+    }
     // The same for one that was cancelled since: the cache forgets the draft.
     void drop_draft(core::Context& context);
     // Where the device can sample: starts it on the next rows.
@@ -101,8 +108,10 @@ public:
     std::int32_t drafted() const { return static_cast<std::int32_t>(draft_.tokens.size()); }
     void cut_draft(std::int32_t count);
 
-    // ---- where it has drafts of its own (BatchRequest::drafts)
+    // ---- where it has drafts of its own (BatchRequest::drafts, BatchParts::one_text)
     bool drafts_alone() const { return request_.drafts != nullptr; }
+    // Before it is first admitted: has `drafts` begin for it. `place`: the sequence of the cache that it will take.
+    void draft_with(TextDrafts& drafts, const TimedPlace& place);
     // A draft after the text, of what pays or of as many tokens as its options say.
     void draft_alone();
     // The slot of one more row of its draft, whose token is still being sampled; negative: there is none.
@@ -122,16 +131,18 @@ public:
     DraftedText model_draft;
     // What drafting has lost for this text alone; pauses its drafts.
     RowLedger ledger;
-    // Of a round in which it drafts what pays: what that took, and what came of it.
+    // For a round in which it drafts what pays: what that took, and what came of it.
     struct Round {
         std::int32_t steps = 0;  // of the draft model
         std::int32_t rows = 0;   // verified
         std::int32_t accepted = 0;
         std::int32_t emitted = 0;
         double own_ms = 0.0;           // what attention adds to each of those rows
+        bool first = false;            // there was no token of the answer before it
         std::int32_t model_rows = 0;   // of the rows, those of tokens of the draft model
         std::int32_t model_gains = 0;  // of those, the accepted ones that no lookup proposed, too
     } round;
+    bool has_tokens() const { return !answer_.result.tokens.empty(); }             // of its answer
     std::int64_t accepted() const { return answer_.result.speculation.accepted; }  // in all rounds
 
     bool cancelled = false;

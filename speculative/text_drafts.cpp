@@ -80,33 +80,39 @@ void TextDrafts::rewind(std::int32_t length) {
     forced_->rewind(length);
 }
 
-bool TextDrafts::drafts_with(const samplers::Chain& chain) const {
-    return options_.mode != core::SpeculationMode::off &&
-           (!drafters_.empty() || prediction_.active() || chain.forces());
+void TextDrafts::forget() {
+    for (const auto& drafter : drafters_) drafter->forget();
+    forced_->forget();
 }
 
-void TextDrafts::warm_up(BranchCache& text, const samplers::Chain& chain) {
-    if (!automatic() || !drafts_with(chain) || controller_.costs().calibrated()) return;
-    text.make_room(CostModel::kMaxWidth);
-    calibrate(target_, text.id(), controller_.costs(), std::min(options_.max_draft, core::kMaxDraft) + 1, now_);
+bool TextDrafts::drafts_with(bool forces) const {
+    return options_.mode != core::SpeculationMode::off && (!drafters_.empty() || prediction_.active() || forces);
+}
+
+void TextDrafts::warm_up(const TimedPlace& place, bool forces) {
+    if (!automatic() || !drafts_with(forces) || controller_.costs().calibrated()) return;
+    place.make_room(CostModel::kMaxWidth);
+    calibrate(target_, place.id, controller_.costs(), std::min(options_.max_draft, core::kMaxDraft) + 1, now_);
     for (const auto& drafter : drafters_) drafter->warm_up(now_);
     if (const Drafter* model = builder_.model()) controller_.calibrate_draft(model->step_ms());
 }
 
-void TextDrafts::begin(BranchCache& text, const samplers::Chain& chain, std::span<const std::int32_t> prediction,
-                       std::int32_t room) {
+void TextDrafts::begin(std::span<const std::int32_t> tokens, const TimedPlace& place, const samplers::Chain& chain,
+                       std::span<const std::int32_t> prediction, std::int32_t room) {
     if (options_.mode == core::SpeculationMode::off) prediction = {};
-    prediction_.predict(text.tokens(), prediction, static_cast<std::size_t>(std::max(room, 0)));
+    prediction_.predict(tokens, prediction, static_cast<std::size_t>(std::max(room, 0)));
     forces_ = chain.forces();
-    active_ = drafts_with(chain);
+    active_ = drafts_with(forces_);
     resting_ = !active_;
+    builder_.clear();
     count_ = 0;
+    verifies_open_ = false;
     target_.take_slots_of(nullptr);
     if (!active_) return;
-    warm_up(text, chain);  // where nothing has drafted before
+    warm_up(place, forces_);  // where nothing has drafted before
     controller_.begin();
-    for (const auto& drafter : drafters_) drafter->begin(text.tokens());
-    forced_->begin(text.tokens());
+    for (const auto& drafter : drafters_) drafter->begin(tokens);
+    forced_->begin(tokens);
 }
 
 SpeculationStatistics TextDrafts::statistics() const {

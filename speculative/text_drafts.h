@@ -9,19 +9,25 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "core/models/context.h"
 #include "samplers/chain.h"
-#include "speculative/branch_cache.h"
 #include "speculative/controller.h"
 #include "speculative/draft_builder.h"
 #include "speculative/generator.h"
 #include "speculative/prediction.h"
 
 namespace foresay::speculative {
+
+// A sequence of the target's cache, after which forwards are timed. It stays as it is.
+struct TimedPlace {
+    core::SequenceId id = 0;
+    std::function<void(std::int32_t rows)> make_room;  // so that it can grow by as many
+};
 
 class TextDrafts {
 public:
@@ -33,12 +39,13 @@ public:
     void set_options(const SpeculationOptions& options) { options_ = options; }
     // The text has been cut to its first `length` tokens.
     void rewind(std::int32_t length);
-    // Measures costs, once, where `chain` will have drafts that are to pay: with forwards of `text`, which stays as it
-    // is.
-    void warm_up(BranchCache& text, const samplers::Chain& chain);
-    // `text` begins to grow, by `room` tokens at most. `prediction`: what the caller expects of them.
-    void begin(BranchCache& text, const samplers::Chain& chain, std::span<const std::int32_t> prediction,
-               std::int32_t room);
+    // Later texts find nothing of those before.
+    void forget();
+    // Measures costs, once, where there will be drafts that are to pay. `forces`: a chain says what comes next.
+    void warm_up(const TimedPlace& place, bool forces);
+    // A text begins to grow after `tokens`, by `room` tokens at most. `prediction`: what the caller expects of them.
+    void begin(std::span<const std::int32_t> tokens, const TimedPlace& place, const samplers::Chain& chain,
+               std::span<const std::int32_t> prediction, std::int32_t room);
     // Whether anything is drafted for it.
     bool active() const { return active_; }
     // Its mode and sources, with all counts at 0.
@@ -70,7 +77,7 @@ public:
 
 private:
     bool automatic() const { return options_.mode == core::SpeculationMode::automatic; }
-    bool drafts_with(const samplers::Chain& chain) const;
+    bool drafts_with(bool forces) const;
     DraftTask task(const Text& text) const;
     void cut_unknown();
 

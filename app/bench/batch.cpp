@@ -162,7 +162,8 @@ void bench_batch(const BenchOptions& options) {
     needs.speculating = true;
     needs.tokenizer = false;
     const BatchBenchOptions& wanted = options.batch;
-    needs.sequences = std::ranges::max(wanted.sequences);
+    const std::vector<std::int32_t> counts = counts_at_once(options);
+    needs.sequences = std::ranges::max(counts);
     OpenedEngine engine(options, needs);
     const auto in = static_cast<std::int32_t>(wanted.in.value_or(kDefaultIn));
     const std::int32_t room = engine.context_length() - in;
@@ -183,7 +184,7 @@ void bench_batch(const BenchOptions& options) {
     std::string text =
         "sequences  speculation   tokens/s  to plain   first token p50    p99   gap p99   scheduling  "
         "accepted/drafted\n";
-    for (const std::int32_t sequences : wanted.sequences) {
+    for (const std::int32_t sequences : counts) {
         // Taking turns, because the machine may drift.
         std::vector<std::vector<Measured>> runs(modes.size());
         for (int run = 0; run < options.runs; ++run) {

@@ -30,6 +30,10 @@ std::vector<Benchmark> registered_benchmarks() {
     return all;
 }
 
+std::vector<std::int32_t> counts_at_once(const BenchOptions& options) {
+    return options.batch.sequences.empty() ? std::vector<std::int32_t>{1, 4, 16} : options.batch.sequences;
+}
+
 std::int32_t tokens_to_write(const BenchOptions& options, std::int32_t most) {
     return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(kDefaultBenchTokens), most));
 }

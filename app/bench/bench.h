@@ -19,9 +19,9 @@ namespace foresay::app {
 
 // Of `foresay bench batch`.
 struct BatchBenchOptions {
-    std::vector<std::int32_t> sequences = {1, 4, 16};  // that run at once, one after the other
-    std::optional<std::int64_t> in, out;               // tokens of each prompt and of each answer
-    std::optional<double> arrivals;                    // requests per second; none: all at once
+    std::vector<std::int32_t> sequences;  // that run at once, one after the other; empty: the benchmark's own
+    std::optional<std::int64_t> in, out;  // tokens of each prompt and of each answer
+    std::optional<double> arrivals;       // requests per second; none: all at once
 };
 
 struct BenchOptions : Options {
@@ -32,6 +32,9 @@ struct BenchOptions : Options {
     bool json = false;
     BatchBenchOptions batch;
     std::string url;                       // serve: where the server is
+    std::string key;                       // serve: sent as a bearer token; empty: none
+    std::string server_model;              // serve: `model` of the requests; empty: they have none
+    bool chat = false;                     // serve: chat completions instead of completions
     bool verify = false;                   // serve: compare each answer with the same request alone
     std::string against;                   // serve: the server that is asked alone; empty: the same
     std::optional<std::int64_t> requests;  // serve: with verify, so many of all protocols, instead of a measurement
@@ -52,6 +55,9 @@ struct RegisterBenchmark {
 std::vector<Benchmark> registered_benchmarks();
 
 inline constexpr std::int32_t kDefaultBenchTokens = 128;
+
+// How many texts at once --sequences or --clients asks for, or 1, 4 and 16.
+std::vector<std::int32_t> counts_at_once(const BenchOptions& options);
 
 // Tokens that a benchmark generates after a prompt: -n, or the default; no more than `most`.
 std::int32_t tokens_to_write(const BenchOptions& options, std::int32_t most);

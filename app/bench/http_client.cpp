@@ -102,6 +102,7 @@ void HttpClient::post_once(const std::string& path, const std::string& body,
     const bool used_before = socket_ >= 0;
     if (!used_before) connect();
     const std::string request = "POST " + url_.path + path + " HTTP/1.1\r\nHost: " + url_.host + ":" + url_.port +
+                                (url_.key.empty() ? "" : "\r\nAuthorization: Bearer " + url_.key) +
                                 "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
                                 "\r\n\r\n" + body;
     // A server may close a connection between two requests: then the request has not been taken, and goes over a new

@@ -14,6 +14,7 @@ namespace foresay::app {
 // "http://HOST:PORT" with an optional path in front of what is asked for.
 struct ServerUrl {
     std::string host, port = "80", path;
+    std::string key;  // sent as a bearer token; empty: none
 };
 // Throws UsageError for what is no such URL.
 ServerUrl parse_server_url(const std::string& text);

@@ -27,7 +27,7 @@ Meters measure_forwards(core::Context& context, std::span<const std::int32_t> to
         context.truncate(kPrompt);
     }
     Meters meters;
-    for (int i = 0; i < kMeteredOps; ++i) meters[static_cast<std::size_t>(i)] = meter.meter(static_cast<StageKind>(i));
+    for (int i = 0; i < kMeteredOps; ++i) meters[static_cast<std::size_t>(i)] = meter.meter(static_cast<ForwardOp>(i));
     return meters;
 }
 
@@ -43,17 +43,17 @@ Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<co
     Meters meters;
     for (int i = 0; i < kMeteredOps; ++i) {
         OpMeter& meter = meters[static_cast<std::size_t>(i)];
-        const auto op = static_cast<StageKind>(i);
+        const auto op = static_cast<ForwardOp>(i);
         const auto counted = [&](const kernels::PreparedOp& prepared) {
             meter.calls += 1;
             meter.weight_bytes += static_cast<std::int64_t>(prepared.bytes_read(rows));
             meter.macs += prepared.macs_per_row * rows;
         };
         const auto pass = [&] {
-            for (const core::Model::Stage& stage : model.stages()) {
-                if (stage.kind != op) continue;
-                core::run_stage(ops, stage, act, context.cache().pages());
-                counted(*stage.op);
+            for (const core::Model::Op& called : model.forward_ops()) {
+                if (called.kind != op) continue;
+                core::run_op(ops, called, act, context.cache().pages());
+                counted(*called.prepared);
             }
             ops.wait(act);
         };
@@ -111,7 +111,7 @@ void bench_kernels(const BenchOptions& options) {
         const Meters meters = engine.ops().asynchronous() ? measure_device(engine, *context, batch, steps)
                                                           : measure_forwards(*context, batch, steps, *engine.meter());
         for (int i = 0; i < kMeteredOps; ++i) {
-            const auto op = static_cast<StageKind>(i);
+            const auto op = static_cast<ForwardOp>(i);
             const OpMeter& measured = meters[static_cast<std::size_t>(i)];
             if (measured.calls == 0 || measured.ms <= 0.0) continue;
             const double rate = static_cast<double>(measured.weight_bytes) / (measured.ms / 1000.0);

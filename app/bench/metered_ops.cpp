@@ -8,7 +8,7 @@ using kernels::KvPages;
 using kernels::PreparedOp;
 using kernels::Workspace;
 
-std::string_view name(StageKind op) {
+std::string_view name(ForwardOp op) {
     constexpr std::string_view names[kMeteredOps] = {"embed",         "layer_embed", "attention_in", "attend",
                                                      "attention_out", "mlp_in",      "mlp_out",      "moe",
                                                      "per_layer",     "head"};
@@ -16,14 +16,14 @@ std::string_view name(StageKind op) {
 }
 
 template <typename Run>
-void MeteredOps::measure(StageKind op, const PreparedOp& prepared, std::int64_t rows, Run run) {
+void MeteredOps::measure(ForwardOp op, const PreparedOp& prepared, std::int64_t rows, Run run) {
     const auto start = std::chrono::steady_clock::now();
     run();
     OpMeter& meter = meters_[static_cast<std::size_t>(op)];
     meter.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     meter.calls += 1;
     meter.weight_bytes +=
-        op == StageKind::embed ? prepared.weight_bytes * rows : static_cast<std::int64_t>(prepared.bytes_read(rows));
+        op == ForwardOp::embed ? prepared.weight_bytes * rows : static_cast<std::int64_t>(prepared.bytes_read(rows));
     meter.macs += prepared.macs_per_row * rows;
 }
 
@@ -34,43 +34,43 @@ void MeteredOps::begin(Workspace& workspace, const kernels::Batch& batch) {
 }
 
 void MeteredOps::embed(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::embed, op, rows_, [&] { inner().embed(op, workspace); });
+    measure(ForwardOp::embed, op, rows_, [&] { inner().embed(op, workspace); });
 }
 
 void MeteredOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) {
-    measure(StageKind::attention_in, op, rows_, [&] { inner().attention_in(op, workspace, kv, layer); });
+    measure(ForwardOp::attention_in, op, rows_, [&] { inner().attention_in(op, workspace, kv, layer); });
 }
 
 void MeteredOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, std::int32_t layer) {
-    measure(StageKind::attend, op, rows_, [&] { inner().attend(op, workspace, kv, layer); });
+    measure(ForwardOp::attend, op, rows_, [&] { inner().attend(op, workspace, kv, layer); });
 }
 
 void MeteredOps::attention_out(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::attention_out, op, rows_, [&] { inner().attention_out(op, workspace); });
+    measure(ForwardOp::attention_out, op, rows_, [&] { inner().attention_out(op, workspace); });
 }
 
 void MeteredOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::mlp_in, op, rows_, [&] { inner().mlp_in(op, workspace); });
+    measure(ForwardOp::mlp_in, op, rows_, [&] { inner().mlp_in(op, workspace); });
 }
 
 void MeteredOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::mlp_out, op, rows_, [&] { inner().mlp_out(op, workspace); });
+    measure(ForwardOp::mlp_out, op, rows_, [&] { inner().mlp_out(op, workspace); });
 }
 
 void MeteredOps::moe(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::moe, op, rows_, [&] { inner().moe(op, workspace); });
+    measure(ForwardOp::moe, op, rows_, [&] { inner().moe(op, workspace); });
 }
 
 void MeteredOps::per_layer_embed(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::per_layer_embed, op, rows_, [&] { inner().per_layer_embed(op, workspace); });
+    measure(ForwardOp::per_layer_embed, op, rows_, [&] { inner().per_layer_embed(op, workspace); });
 }
 
 void MeteredOps::per_layer(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::per_layer, op, rows_, [&] { inner().per_layer(op, workspace); });
+    measure(ForwardOp::per_layer, op, rows_, [&] { inner().per_layer(op, workspace); });
 }
 
 void MeteredOps::lm_head(const PreparedOp& op, Workspace& workspace) {
-    measure(StageKind::lm_head, op, logit_rows_, [&] { inner().lm_head(op, workspace); });
+    measure(ForwardOp::lm_head, op, logit_rows_, [&] { inner().lm_head(op, workspace); });
 }
 
 }  // namespace foresay::app

@@ -11,15 +11,15 @@
 #include <utility>
 #include <variant>
 
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 #include "kernels/ops_decorator.h"
 
 namespace foresay::app {
 
-using core::StageKind;
+using kernels::ForwardOp;
 
-inline constexpr int kMeteredOps = static_cast<int>(std::variant_size_v<core::StageSpec>);
-std::string_view name(StageKind op);
+inline constexpr int kMeteredOps = static_cast<int>(std::variant_size_v<core::OpSpec>);
+std::string_view name(ForwardOp op);
 
 struct OpMeter {
     std::int64_t calls = 0;
@@ -33,7 +33,7 @@ public:
     explicit MeteredOps(std::unique_ptr<kernels::Ops> inner) : OpsDecorator(std::move(inner)) {}
 
     using Meters = std::array<OpMeter, kMeteredOps>;
-    const OpMeter& meter(StageKind op) const { return meters_[static_cast<std::size_t>(op)]; }
+    const OpMeter& meter(ForwardOp op) const { return meters_[static_cast<std::size_t>(op)]; }
     const Meters& meters() const { return meters_; }
     void reset() { meters_ = {}; }
 
@@ -53,7 +53,7 @@ public:
 
 private:
     template <typename Run>
-    void measure(StageKind op, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
+    void measure(ForwardOp op, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
 
     Meters meters_{};
     std::int64_t rows_ = 0;

@@ -1,5 +1,5 @@
 // foresay bench serve: how fast a server answers several clients at once. For any server that speaks OpenAI's
-// completions: each client asks, reads the stream to its end, and asks again.
+// completions, or with --chat chat completions: each client asks, reads the stream to its end, and asks again.
 //
 // Reported:  tokens per second of all clients together; from request to first token; the gaps between pieces of the
 //            text. With --rate, requests come at random times, and the time to the first token counts from there,
@@ -53,6 +53,23 @@ std::string prompt_text(std::size_t number, std::size_t bytes) {
     return text;
 }
 
+// The text of a piece of a stream, reasoning included.
+std::string piece_of(const json& choice) {
+    const json& from = choice.contains("delta") ? choice["delta"] : choice;
+    std::string text;
+    for (const char* member : {"text", "reasoning_content", "content"}) {
+        if (const auto found = from.find(member); found != from.end() && found->is_string())
+            text += found->get<std::string>();
+    }
+    return text;
+}
+
+ServerUrl server_of(const BenchOptions& options, const std::string& text) {
+    ServerUrl url = parse_server_url(text);
+    url.key = options.key;
+    return url;
+}
+
 // Runs ask(client, number) for 0 to count - 1 over so many connections at once. The first problem ends all, and is
 // thrown.
 template <class Ask>
@@ -85,13 +102,19 @@ public:
 
     // One request, from beginning to end.
     Answered ask(HttpClient& client, std::size_t number, std::size_t bytes, std::int64_t tokens) const {
-        const json body = {{"prompt", prompt_text(number, bytes)},
-                           {"max_tokens", tokens},
-                           {"temperature", options_.temperatures.empty() ? 0.6 : options_.temperatures.front()},
-                           {"seed", number},
-                           {"ignore_eos", true},
-                           {"stream", true},
-                           {"stream_options", {{"include_usage", true}}}};
+        json body = {{"max_tokens", tokens},
+                     {"temperature", options_.temperatures.empty() ? 0.6 : options_.temperatures.front()},
+                     {"seed", number},
+                     {"ignore_eos", true},
+                     {"stream", true},
+                     {"stream_options", {{"include_usage", true}}}};
+        if (!options_.server_model.empty()) body["model"] = options_.server_model;
+        const std::string prompt = prompt_text(number, bytes);
+        if (options_.chat) {
+            body["messages"] = json::array({{{"role", "user"}, {"content", prompt}}});
+        } else {
+            body["prompt"] = prompt;
+        }
         Answered answered;
         std::string held;
         const Clock::time_point start = Clock::now();
@@ -107,7 +130,7 @@ public:
                 answered.prompt_tokens = chunk["usage"].value("prompt_tokens", std::int64_t{0});
             }
             if (!chunk.contains("choices") || !chunk["choices"].is_array() || chunk["choices"].empty()) return;
-            const std::string piece = chunk["choices"][0].value("text", std::string());
+            const std::string piece = piece_of(chunk["choices"][0]);
             if (piece.empty()) return;
             const Clock::time_point now = Clock::now();
             if (answered.text.empty()) {
@@ -118,7 +141,8 @@ public:
             last = now;
             answered.text += piece;
         };
-        client.post("/v1/completions", body.dump(), [&](std::string_view bytes_read) {
+        const char* const path = options_.chat ? "/v1/chat/completions" : "/v1/completions";
+        client.post(path, body.dump(), [&](std::string_view bytes_read) {
             held += bytes_read;
             for (std::size_t end; (end = held.find('\n')) != std::string::npos; held.erase(0, end + 1))
                 take_line(std::string_view(held).substr(0, end));
@@ -235,8 +259,8 @@ MixedPlugin plugin_of(const BenchOptions& options, HttpClient& first, HttpClient
 }
 
 void verify_mixed(const BenchOptions& options) {
-    const ServerUrl url = parse_server_url(options.url);
-    const ServerUrl alone = options.against.empty() ? url : parse_server_url(options.against);
+    const ServerUrl url = server_of(options, options.url);
+    const ServerUrl alone = options.against.empty() ? url : server_of(options, options.against);
     HttpClient first(url), reference(alone);
     const std::string fingerprint = fingerprint_of(first);
     if (fingerprint.empty() || fingerprint != fingerprint_of(reference))
@@ -286,13 +310,13 @@ void bench_serve(const BenchOptions& options) {
     if (!options.against.empty() && !options.requests) throw UsageError("--against needs --verify --requests N");
     if (options.requests && !options.url.empty()) return verify_mixed(options);
     if (options.url.empty()) throw UsageError("bench serve needs --url http://HOST:PORT, where the server is");
-    const Load load(options, parse_server_url(options.url));
+    const Load load(options, server_of(options, options.url));
     const std::size_t bytes = load.bytes_of(options.batch.in.value_or(kDefaultIn));
     json rows = json::array();
     std::string text = " clients    tok/s   first token ms p50     p95   gap ms p50     p99" +
                        std::string(options.verify ? "   different" : "") + "\n";
     std::size_t first = 1, wrong = 0;
-    for (const std::int32_t clients : options.batch.sequences) {
+    for (const std::int32_t clients : counts_at_once(options)) {
         double seconds = 0.0;
         const std::vector<Answered> answers = load.run(static_cast<std::size_t>(clients), first, bytes, seconds);
         std::vector<double> firsts, gaps;

@@ -67,7 +67,9 @@ public:
                       {.value = "N", .doc = "runs of each measurement [default: 3]", .least = 1, .most = 1000});
         parser.option("--sequences",
                       [this](const std::string& text) { options_.batch.sequences = parse_sequences(text); },
-                      {.value = "LIST", .doc = "batch, serve: texts at once, separated by commas [default: 1,4,16]"});
+                      {.value = "LIST",
+                       .doc = "batch, serve: texts at once, separated by commas [default: 1,4,16]; verify: "
+                              "sequences of a forward [default: one]"});
         parser.option("--clients",
                       [this](const std::string& text) { options_.batch.sequences = parse_sequences(text); },
                       {.value = "LIST", .doc = "serve: the same"});
@@ -81,7 +83,10 @@ public:
                               .doc = "serve: requests per second, which come at random, whether others are done or "
                                      "not [default: each client asks again when it has its answer]"});
         parser.option("--in", options_.batch.in,
-                      {.value = "N", .doc = "batch, serve: tokens of each prompt [default: 128]", .least = 1});
+                      {.value = "N",
+                       .doc = "batch, serve: tokens of each prompt [default: 128]; verify --sequences: positions "
+                              "before the rows [default: 64 and 1024]",
+                       .least = 1});
         parser.option("--out", options_.batch.out,
                       {.value = "N", .doc = "batch, serve: tokens of each answer [default: as -n]", .least = 2});
         parser.number_option("--arrivals",
@@ -94,6 +99,10 @@ public:
                              {.value = "R", .doc = "batch: requests per second [default: all at once]"});
         parser.option("--url", options_.url,
                       {.value = "URL", .doc = "serve: the server, such as http://127.0.0.1:8080"});
+        parser.option("--key", options_.key, {.value = "KEY", .doc = "serve: the key that the server asks for"});
+        parser.option("--server-model", options_.server_model,
+                      {.value = "NAME", .doc = "serve: name this model in requests [default: none]"});
+        parser.flag("--chat", options_.chat, "serve: ask for chat completions instead of completions");
         parser.flag("--verify", options_.verify, "serve: ask each request again alone, and compare the texts");
         parser.option("--requests", options_.requests,
                       {.value = "N",

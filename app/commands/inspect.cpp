@@ -188,10 +188,13 @@ std::string inspect_one(const std::string& path, const Options& options, ModelRe
     report.path = path;
     std::string out = path + "\n";
     if (core::detect_model_format(path) == core::ModelFormat::gguf) {
-        out += gguf_text(core::GgufFile::open(path));
+        const core::GgufFile file = core::GgufFile::open(path);
+        out += gguf_text(file);
+        describe_tensors(file.tensors(), report);
     } else {
         const core::SafetensorsDir directory = core::SafetensorsDir::open(path);
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
+        describe_tensors(directory.tensors(), report);
     }
     // A file with only a vocabulary, or of an unknown architecture, has been shown all the same.
     try {

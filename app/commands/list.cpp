@@ -104,7 +104,7 @@ std::vector<LocalModel> local_models(const hub::Cache& cache) {
     return models;
 }
 
-std::string padded(const std::string& text, std::size_t width) {
+std::string cell(const std::string& text, std::size_t width) {
     return text + std::string(text.size() < width ? width - text.size() : 0, ' ') + "  ";
 }
 
@@ -124,7 +124,7 @@ std::string table(const std::vector<LocalModel>& models) {
     std::string out;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         std::string line;
-        for (std::size_t j = 0; j < rows[i].size(); ++j) line += padded(rows[i][j], widths[j]);
+        for (std::size_t j = 0; j < rows[i].size(); ++j) line += cell(rows[i][j], widths[j]);
         out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
         if (i > 0 && !models[i - 1].problem.empty())
             out += "    cannot run: " + printable(models[i - 1].problem) + "\n";

@@ -11,70 +11,14 @@
 #include "app/output.h"
 #include "app/plugin_path.h"
 #include "app/plugin_trust.h"
+#include "app/stage_text.h"
+#include "app/terminal.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
-#include "core/config/value.h"
 
 namespace foresay::app {
 
 namespace {
-
-std::string padded(const std::string& text, std::size_t width) {
-    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
-}
-
-std::string type_name(samplers::ParameterType type) {
-    switch (type) {
-        case samplers::ParameterType::boolean:
-            return "boolean";
-        case samplers::ParameterType::integer:
-            return "integer";
-        case samplers::ParameterType::real:
-            return "number";
-        case samplers::ParameterType::text:
-            return "string";
-        case samplers::ParameterType::choice:
-            return "choice";
-        case samplers::ParameterType::text_list:
-            return "list of strings";
-        case samplers::ParameterType::integer_list:
-            return "list of integers";
-        case samplers::ParameterType::real_list:
-            return "list of numbers";
-        case samplers::ParameterType::file:
-            return "file";
-    }
-    return "value";
-}
-
-std::string range_of(const samplers::ParameterSchema& parameter) {
-    std::string out;
-    const auto number = [](double value) { return core::to_toml(core::ConfigValue(value)); };
-    if (parameter.min) out += ", at least " + number(*parameter.min);
-    if (parameter.max) out += ", at most " + number(*parameter.max);
-    for (const std::string& choice : parameter.choices)
-        out += (&choice == parameter.choices.data() ? ": " : ", ") + choice;
-    return out;
-}
-
-std::string describe(const samplers::StageDescription& stage) {
-    std::string out = stage.name + "\n  " + stage.doc + "\n";
-    const samplers::StageTraits& traits = stage.traits;
-    out += "  state: ";
-    out += traits.memory == samplers::StageMemory::stateless ? "none"
-           : traits.memory == samplers::StageMemory::history ? "the tokens so far"
-                                                             : "the tokens so far and their probabilities";
-    if (traits.randomised) out += "; uses keyed random numbers";
-    if (traits.masks_only) out += "; only drops candidates";
-    out += traits.whole_vocabulary ? "; sees the whole vocabulary" : "; sees the best candidates";
-    if (!traits.clonable) out += "; hidden from the draft";
-    out += "\n";
-    for (const samplers::ParameterSchema& parameter : stage.parameters) {
-        out += "  " + padded(parameter.name + " = " + core::to_toml(parameter.fallback), 28) + parameter.doc + " (" +
-               type_name(parameter.type) + range_of(parameter) + ")\n";
-    }
-    return out;
-}
 
 class List : public Command {
 public:
@@ -135,7 +79,7 @@ public:
 
     int run() override {
         if (const auto builtin = samplers::find_builtin(name_)) {
-            print(describe(builtin->description()));
+            print(describe_stage(builtin->description()));
             return 0;
         }
         plugins::PluginHost host = looking_plugin_host();
@@ -152,7 +96,7 @@ public:
         }
         if (path.extension() == ".so") {
             for (const auto& factory : host.load_all(std::filesystem::absolute(path))) {
-                print(printable(describe(factory->description())));
+                print(printable(describe_stage(factory->description())));
             }
             return 0;
         }
@@ -162,7 +106,7 @@ public:
         if (std::find(names.begin(), names.end(), name_) == names.end()) {
             throw Error("there is no stage or plugin '" + name_ + "'" + core::suggestion(name_, names));
         }
-        print(printable(describe(host.load(name_)->description())));
+        print(printable(describe_stage(host.load(name_)->description())));
         return 0;
     }
 

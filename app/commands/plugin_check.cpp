@@ -11,6 +11,7 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
+#include "app/terminal.h"
 #include "base/error.h"
 #include "core/config/config.h"
 #include "core/config/nearest.h"
@@ -23,10 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Outcome = plugins::CheckResult::Outcome;
-
-std::string padded(const std::string& text, std::size_t width) {
-    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
-}
 
 class Check : public Command {
 public:
@@ -58,6 +55,9 @@ public:
             options_.report = [this](const plugins::CheckResult& result) { print_line(result); };
         }
         const std::vector<plugins::CheckResult> results = check();
+        if (results.empty())
+            throw Error("nothing was checked: '" + arguments_[0] +
+                        "' is built in, and --only names checks of a plugin's file");
         const auto count = [&](Outcome outcome) {
             return std::ranges::count_if(results, [&](const auto& result) { return result.outcome == outcome; });
         };

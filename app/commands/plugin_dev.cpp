@@ -103,7 +103,8 @@ public:
         parser.details(
             "Builds the plugins in FOLDER/build/plugins now, and again whenever a file is\n"
             "saved, until Ctrl-C. A conversation that has loaded one of them (/plugin load)\n"
-            "runs the new code from its next entry on: /retry shows what changed.\n");
+            "runs the new code from its next entry on: /retry 0 shows what changed, because\n"
+            "it repeats the answer with the noise of seed 0.\n");
     }
 
     int run() override {

@@ -127,12 +127,17 @@ public:
                            {.value = "URL", .doc = "web pages of this origin may use the server (repeatable)"});
         parser.option("--parallel", parallel_,
                       {.value = "N",
-                       .doc = "texts that are generated at once; 1: one after the other, with the draft model "
+                       .doc = "texts that are generated at once; 1: one after the other, each as fast as it can be "
                               "[default: 16]",
                        .least = 1,
                        .most = 256});
-        parser.flag("--batch-draft", batch_draft_, "the draft model drafts for texts side by side, too");
+        parser.flag("--batch-draft", batch_draft_,
+                    "the draft model drafts for texts side by side, too [default: on a GPU, where it is small enough]");
+        parser.flag("--no-batch-draft", no_batch_draft_, "it does not");
         parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
+        parser.flag("--share-cache", share_cache_,
+                    "texts of different keys share beginnings, too; the time to a first token then tells a key what "
+                    "others have asked");
         parser.option("--drain-seconds", drain_seconds_,
                       {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
         parser.option("--models", models_,
@@ -147,6 +152,7 @@ public:
         parser.flag("--no-page", no_page_, "serve no page at /");
         parser.flag("--dry-run", dry_run_, "check everything, say what would be served, and exit");
         parser.exclude("--keys", "--no-keys");
+        parser.exclude("--batch-draft", "--no-batch-draft");
         parser.exclude("--listen", "--port");
         parser.after_parsing([this] {
             if (admin_ && !new_key_) throw UsageError("--admin needs --new-key NAME");
@@ -189,9 +195,11 @@ public:
         needs.branches = kParkedTexts;
         needs.speculating = true;
         needs.every_plugin = true;
-        // Texts side by side share forwards already: there a draft model, which takes memory, seldom pays beside
-        // lookups (docs/experiments/batch-drafts.md).
-        needs.draft = batch_draft_ || parallel_.value_or(kDefaultParallel) == 1;
+        // Texts side by side share forwards already: where rows cost as much as on a CPU, a draft model, which takes
+        // memory, seldom pays beside lookups (docs/experiments/batch-drafts.md).
+        const bool beside = parallel_.value_or(kDefaultParallel) > 1;
+        needs.draft = !beside || !no_batch_draft_;
+        needs.draft_if_cheap = beside && !batch_draft_;
         needs.sequences = static_cast<std::int32_t>(parallel_.value_or(kDefaultParallel));
         if (dry_run_) {
             needs.weights = false;
@@ -202,6 +210,7 @@ public:
         options.keys = keys_.value_or("");
         options.queue = static_cast<std::size_t>(queue_.value_or(kDefaultQueue));
         options.parallel = static_cast<std::size_t>(parallel_.value_or(kDefaultParallel));
+        options.share_cache = share_cache_;
         options.name = name_.value_or("");
         options.aliases = aliases_;
         options.service.version = FORESAY_VERSION;
@@ -264,7 +273,7 @@ private:
         void join() { thread.join(); }
     };
 
-    // Of the two addresses that are listened on by default, the second is left out on a machine without IPv6.
+    // A machine without IPv6 does not listen on the second of the two default addresses.
     static std::unique_ptr<server::Serving> open(server::ServingOptions options, bool chosen) {
         if (!chosen) {
             try {
@@ -331,8 +340,8 @@ private:
     std::vector<server::ListenAddress> addresses_;
     std::optional<std::string> keys_, new_key_, name_, models_;
     std::optional<std::int64_t> parallel_, queue_, drain_seconds_, stored_responses_, port_;
-    bool batch_draft_ = false, no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false,
-         no_page_ = false;
+    bool batch_draft_ = false, no_batch_draft_ = false, no_keys_ = false, admin_ = false, only_model_ = false,
+         dry_run_ = false, no_page_ = false, share_cache_ = false;
 };
 
 const RegisterCommand<Serve> kServe("serve", "serve the model to editors and other clients over HTTP",

@@ -12,15 +12,12 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "app/pager.h"
+#include "app/terminal.h"
 #include "base/error.h"
 
 namespace foresay::app {
 
 namespace {
-
-std::string padded(const std::string& text, std::size_t width) {
-    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
-}
 
 std::string count(std::size_t number, const std::string& what) {
     return std::to_string(number) + " " + what + (number == 1 ? "" : "s");

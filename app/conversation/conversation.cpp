@@ -234,7 +234,7 @@ std::int64_t Conversation::prepare(const Turn& turn, int parent) {
 
 void Conversation::take(Turn& turn, const speculative::GenerateResult& result) const {
     turn.answer = result.tokens;
-    turn.finish = finish_of(result.finish);
+    turn.finish = result.error.empty() ? finish_of(result.finish) : Turn::Finish::cancelled;
     turn.ended = !turn.answer.empty() && tokenizer_.is_end_of_text(turn.answer.back());
     // In a document the text continues as if the end-of-text token had not been generated.
     if (turn.ended && style_.format == core::ChatFormat::complete) turn.answer.pop_back();
@@ -485,6 +485,8 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
 
     std::vector<Answer> answers;
     std::vector<Hole> kept;  // of the answers, in their order
+    std::string failure;     // the first one's
+    bool succeeded = false;  // at least one
     for (std::size_t i = 0; i < count; ++i) {
         if (filled) {
             if (!show) holes[i].push(results[i].text);
@@ -493,6 +495,11 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
         }
         if (!parted.empty()) parted[i].finish(shown_by(i), reasoning_of(i));
         const bool cancelled = results[i].finish == speculative::FinishReason::cancelled;
+        if (!results[i].error.empty()) {
+            if (failure.empty()) failure = results[i].error;
+        } else if (!cancelled || !results[i].tokens.empty()) {
+            succeeded = true;
+        }
         if (cancelled && results[i].tokens.empty()) continue;
         Answer answer{.result = results[i],
                       .input_tokens = answers.empty() ? evaluated : 0,
@@ -502,6 +509,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
         answers.push_back(std::move(answer));
         if (filled) kept.push_back(holes[i]);
     }
+    if (!failure.empty() && !succeeded) throw Error(failure);
     if (answers.empty()) {
         if (!text) {
             if (recorder_ != nullptr) recorder_->fail();  // no turn follows what was recorded
@@ -518,7 +526,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
 }
 
 // Adds a turn for each answer and sets Answer::line to its branch. The first answer to a new message stays on the
-// current branch; every other one gets a new branch.
+// current branch; every other one gets a new branch. One that did not fail becomes the current branch.
 void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers,
                                        const std::vector<Hole>& holes) {
     TurnTree::Change change{{}, tree_.state(), false};
@@ -539,7 +547,8 @@ void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, 
             change.state.heads.push_back(node);
         }
     }
-    change.state.current = answers.front().line;
+    const auto sound = std::ranges::find_if(answers, [](const Answer& one) { return one.result.error.empty(); });
+    change.state.current = sound->line;
     apply(std::move(change));
 }
 

@@ -63,8 +63,10 @@ public:
     // of its retries, ends where the hole does (app/edits/hole.h).
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
     // Generates `count` answers side by side, each on its own branch: to `text`, or to the last message again, from the
-    // next unused branches of the seed. The first becomes the current branch. When cancelled, answers without a token
-    // are dropped; the result is empty if nothing is left. Only a new message stays without an answer.
+    // next unused branches of the seed. The first that does not fail becomes the current branch. An answer that a stage
+    // of the chain ends keeps what it has, and result.error; when all fail, the first error is thrown. When cancelled,
+    // answers without a token are dropped; the result is empty if nothing is left. A new message may stay without an
+    // answer.
     std::vector<Answer> answers(const std::optional<std::string>& text, std::size_t count, const Limits& limits,
                                 const speculative::BranchCallback& show);
 

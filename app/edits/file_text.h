@@ -1,10 +1,9 @@
 // app/edits/file_text.h: a text file as lines, for changing some of them and keeping every other byte.
 //
 // Layout:   text() is what people and models read: UTF-8, lines that end in LF, no byte order mark. bytes() is the
-// file.
-//           A line that is not valid UTF-8 is read as Latin-1. New lines take the encoding of the file, and the line
-//           end of the lines that they replace or follow; LF, CRLF and a mixture are all kept. A carriage return that
-//           is not followed by a line feed is a character like any other.
+//           file. A line that is not valid UTF-8 is read as Latin-1. New lines take the encoding of the file, and the
+//           line end of the lines that they replace or follow; LF, CRLF and a mixture are all kept. A carriage return
+//           that is not followed by a line feed is a character like any other.
 // Cost:     linear in the file.
 // Errors:   Error for new text with a character that the file's encoding lacks.
 #pragma once

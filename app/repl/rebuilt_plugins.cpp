@@ -23,6 +23,13 @@ std::map<fs::path, fs::file_time_type>& known_builds() {
 
 }  // namespace
 
+std::string comparison_hint(Repl& repl) {
+    // /retry alone takes another branch, and with it another noise.
+    if (repl.conversation().empty() || repl.conversation().last().branch != 0) return {};
+    const std::string seed = std::to_string(repl.conversation().last().seed);
+    return "/retry " + seed + " repeats the last answer with the same noise, so that only the code differs.";
+}
+
 fs::path dev_marker(const fs::path& library) { return library.string() + ".dev"; }
 
 void reload_rebuilt_plugins(Repl& repl) {
@@ -39,7 +46,8 @@ void reload_rebuilt_plugins(Repl& repl) {
     if (names.empty()) return;
     try {
         repl.configure(repl.engine().configuration());  // which loads every plugin whose file has changed
-        say(dim("Built again and loaded: " + names + ".") + "\n");
+        const std::string hint = comparison_hint(repl);
+        say(dim("Built again and loaded: " + names + "." + (hint.empty() ? "" : " ") + hint) + "\n");
     } catch (const Error& problem) {
         complain(std::string("foresay: ") + problem.what() + "; the code from before goes on");
     }

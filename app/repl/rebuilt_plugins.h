@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace foresay::app {
 
@@ -14,6 +15,9 @@ class Repl;
 
 // The file that says that a plugin is being worked on.
 std::filesystem::path dev_marker(const std::filesystem::path& library);
+
+// How to see what new code changes in the last answer: a sentence, or nothing where no answer could be compared.
+std::string comparison_hint(Repl& repl);
 
 // Before an entry: loads what was built again since the last call of either function.
 void reload_rebuilt_plugins(Repl& repl);

@@ -201,9 +201,13 @@ void Repl::attempt(const Line& entry) {
         save_before_end();
         throw;
     } catch (const Error& problem) {
-        failed_ = true;
-        note(without_places(problem.what()));
+        fail(problem.what());
     }
+}
+
+void Repl::fail(const std::string& sentence) {
+    failed_ = true;
+    note(without_places(sentence));
 }
 
 void Repl::note(const std::string& sentence) const {

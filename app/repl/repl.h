@@ -109,6 +109,8 @@ public:
     void configure(const Configuration& next);
     // Prints a note for the user: a sentence without a capital at its beginning or a full stop.
     void note(const std::string& sentence) const;
+    // Says what went wrong, and remembers it for the exit status.
+    void fail(const std::string& sentence);
 
 private:
     // The turns of the conversation when an entry failed, and the entry.

@@ -42,6 +42,7 @@ public:
     std::int32_t capacity() const { return capacity_; }  // positions of one sequence
     std::int32_t window() const { return window_; }
     std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
+    std::int32_t all_pages() const { return static_cast<std::int32_t>(references_.size()); }  // in use and free
     kernels::KvPages& pages() { return *pages_; }
 
     SequenceId create();                   // an empty sequence; -1 when all are in use

@@ -47,7 +47,7 @@ class PageFileReader {
 public:
     // Reads `to.size()` bytes from `offset` on. False: there are not so many.
     using Read = std::function<bool(std::int64_t offset, std::span<std::byte> to)>;
-    // Of a file of `size` bytes. Throws Error.
+    // For a file of `size` bytes. Throws Error.
     PageFileReader(std::int64_t size, Read read);
 
     const PageFileHeader& header() const { return header_; }

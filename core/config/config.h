@@ -41,6 +41,7 @@ struct PluginSpec {
     std::array<const Setting*, 3> settings() const { return {&on_error, &isolated, &deadline_ms}; }
     struct Option : Setting {
         std::filesystem::path directory;  // where a relative path starts, if the value is one
+        std::string line;                 // of the configuration's text, for messages
     };
     std::vector<std::pair<std::string, Option>> options;  // in file order; the plugin's host checks names and types
 };
@@ -51,6 +52,8 @@ struct ConfigLayer {
     std::string text;                 // TOML
     std::filesystem::path directory;  // where relative paths start
     bool flag = false;                // an argument rather than a file
+    // Stages that a chain of this layer begins with unless it has them anyway; see core/config/presets.h.
+    std::vector<std::string> first_stages = {};
 };
 
 class Config {

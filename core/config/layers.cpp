@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/lower_case.h"
 #include "base/split.h"
 #include "core/config/diagnostic.h"
 #include "core/config/toml_tree.h"
@@ -96,12 +97,6 @@ std::string upper(std::string_view text) {
     return out;
 }
 
-std::string lower(std::string_view text) {
-    std::string out;
-    for (const char c : text) out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    return out;
-}
-
 // A folder of the XDG convention, which ignores relative paths.
 std::string absolute_or(const std::optional<std::string>& value, const std::string& fallback) {
     return value && value->starts_with('/') ? *value : fallback;
@@ -152,7 +147,7 @@ std::vector<ConfigLayer> environment_layers(std::span<const std::string> environ
             refuse_single_underscores(name);
             continue;
         }
-        std::string key = lower(std::string_view(name).substr(kPrefix.size()));
+        std::string key = lower_case(std::string_view(name).substr(kPrefix.size()));
         for (auto at = key.find("__"); at != std::string::npos; at = key.find("__", at)) key.replace(at, 2, ".");
         layers.push_back(override_layer(key + "=" + variable.substr(equals + 1), name));
     }

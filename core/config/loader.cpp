@@ -45,6 +45,11 @@ void replace(ConfigValue& value, const std::string& alias, const std::string& na
     if (auto* list = std::get_if<std::vector<std::string>>(&value)) std::ranges::replace(*list, alias, name);
 }
 
+void put_first(std::vector<std::string>& chain, std::vector<std::string> stages) {
+    std::erase_if(stages, [&](const auto& stage) { return std::ranges::find(chain, stage) != chain.end(); });
+    chain.insert(chain.begin(), stages.begin(), stages.end());
+}
+
 // A name from a file, short enough for a message.
 std::string shortened(const std::string& name) {
     constexpr std::size_t kMost = 64;
@@ -100,8 +105,10 @@ const StageSchema* ConfigLoader::find_stage(const std::string& name) const {
 
 void ConfigLoader::apply(const ConfigLayer& layer) {
     layer_ = &layer;
-    if (static_cast<std::int64_t>(layer.text.size()) > kMaxConfigBytes) {
-        complain(Origin{layer.place, 0, 0}, "is larger than " + std::to_string(kMaxConfigBytes) + " bytes");
+    // An option may hold the text of a file, escaped.
+    const std::int64_t most = layer.flag ? 8 * kMaxConfigBytes : kMaxConfigBytes;
+    if (static_cast<std::int64_t>(layer.text.size()) > most) {
+        complain(Origin{layer.place, 0, 0}, "the configuration is larger than " + std::to_string(most) + " bytes");
         return;
     }
     Diagnostic error;
@@ -193,6 +200,7 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         return;
     }
     for (const auto& [alias, name] : spec.aliases) replace(*value, alias, name);
+    if (key == "sampling.chain") put_first(std::get<std::vector<std::string>>(*value), layer_->first_stages);
     if (spec.type == ValueType::path) {
         const auto& path = std::get<std::string>(*value);
         const bool is_word = std::ranges::find(spec.words, path) != spec.words.end();
@@ -401,7 +409,8 @@ void ConfigLoader::plugin_options(PluginSpec& plugin, const TomlNode& options) {
             complain(member.value.line, member.value.column, "'" + member.key + "' " + complaint);
             continue;
         }
-        PluginSpec::Option setting{{std::move(*value), here(member)}, layer_->directory};
+        PluginSpec::Option setting{
+            {std::move(*value), here(member)}, layer_->directory, line_of(layer_->text, member.line)};
         const auto stated = std::find_if(plugin.options.begin(), plugin.options.end(),
                                          [&](const auto& option) { return option.first == member.key; });
         if (stated != plugin.options.end()) {

@@ -135,13 +135,12 @@ std::vector<ConfigLayer> with_presets(std::vector<ConfigLayer> layers, std::span
             for (const std::string& stage : chain) {
                 if (std::ranges::find(stages, stage, &StageSchema::name) == stages.end()) kept.push_back(stage);
             }
-            const std::string place = preset.place;
-            all.push_back(std::move(preset));
-            if (note_chain(settings) && !kept.empty()) {
+            if (note_chain(settings)) {
+                preset.first_stages = kept;
                 std::erase_if(kept, [&](const auto& stage) { return std::ranges::find(chain, stage) != chain.end(); });
                 chain.insert(chain.begin(), kept.begin(), kept.end());
-                all.push_back({place, "sampling.chain = " + to_toml(ConfigValue(chain)), {}, false});
             }
+            all.push_back(std::move(preset));
         }
         if (document) note_chain(*document);
         all.push_back(std::move(layer));

@@ -274,7 +274,8 @@ std::vector<KeySpec> make_schema() {
          {},
          {"auto", "link", "copy"},
          "with split_mode row, how GPUs hand values to each other in forwards of up to 16 decode rows: link: within "
-         "one kernel for each GPU; copy: between launches; auto: link where they have peer access, else copy"},
+         "one kernel for each GPU, by peer access or through host memory; copy: between launches; auto: link where "
+         "they can be, else copy"},
         {"runtime.device_mib",
          ValueType::integer_list,
          std::vector<std::int64_t>{},

@@ -62,9 +62,9 @@ public:
     Object* object() const { return std::get<Object*>(data_); }
     const std::string& why_undefined() const { return std::get<std::shared_ptr<const Undefined>>(data_)->why; }
 
-    // Of a bool, an int or a float.
+    // For a bool, an int or a float.
     double number() const;
-    // Of a bool or an int; nothing otherwise.
+    // For a bool or an int; nothing otherwise.
     std::optional<std::int64_t> whole() const;
 
     bool truth() const;

@@ -1,4 +1,4 @@
-// core/models/architecture.h: a model family: the keys and tensors of its files, and the stages of its layers.
+// core/models/architecture.h: a model family: the keys and tensors of its files, and the ops of its layers.
 //
 // To add an architecture, write a file in this folder that fills in an Architecture, and list it in architecture.cpp.
 // Models that the ops of kernels/ops.h cannot express must be refused with an Error of one sentence, in read() or in
@@ -16,7 +16,7 @@
 namespace foresay::core {
 
 class Keys;
-class StageMaker;
+class OpMaker;
 
 // How a Hugging Face folder stores a tensor of ours.
 enum class HfForm : std::uint8_t {
@@ -61,10 +61,10 @@ struct Architecture {
     std::span<const HfName> hf_tensors;
     // Reads the keys of either format; the common ones have been read (core/models/read_config.h).
     void (*read)(Keys& keys, ModelConfig& config) = nullptr;
-    // Adds the stages of a layer.
-    void (*layer)(StageMaker& stages, std::int32_t i) = nullptr;
-    // Adds stages between embed and the first layer; may be null.
-    void (*before_layers)(StageMaker& stages) = nullptr;
+    // Adds the ops of a layer.
+    void (*layer)(OpMaker& maker, std::int32_t i) = nullptr;
+    // Adds ops between embed and the first layer; may be null.
+    void (*before_layers)(OpMaker& maker) = nullptr;
     std::string_view shape_keys;  // keys of config.json that all its shapes have, as JSON members
     std::span<const PublishedShape> shapes;
 };

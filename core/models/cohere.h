@@ -2,8 +2,8 @@
 // network side by side, from one norm.
 #pragma once
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 
@@ -17,12 +17,12 @@ inline void read_cohere(Keys& keys, ModelConfig& config) {
 }
 
 // Both branches read x before either is added to it.
-inline void add_parallel_layer(StageMaker& stages, std::int32_t i, kernels::AttentionInSpec in) {
-    stages.add(std::move(in));
-    stages.add(stages.mlp_in(i, "attn_norm"));
-    stages.add(stages.attend(i));
-    stages.add(stages.attention_out(i));
-    stages.add(stages.mlp_out(i));
+inline void add_parallel_layer(OpMaker& maker, std::int32_t i, kernels::AttentionInSpec in) {
+    maker.add(std::move(in));
+    maker.add(maker.mlp_in(i, "attn_norm"));
+    maker.add(maker.attend(i));
+    maker.add(maker.attention_out(i));
+    maker.add(maker.mlp_out(i));
 }
 
 }  // namespace foresay::core

@@ -2,8 +2,8 @@
 // without rope.
 
 #include "core/models/cohere.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -22,7 +22,7 @@ void read(Keys& keys, ModelConfig& config) {
     }
 }
 
-void layer(StageMaker& stages, std::int32_t i) { add_parallel_layer(stages, i, stages.attention_in(i)); }
+void layer(OpMaker& maker, std::int32_t i) { add_parallel_layer(maker, i, maker.attention_in(i)); }
 
 constexpr std::string_view kShapeKeys =
     R"("layer_norm_eps": 1e-5, "vocab_size": 256000, "rope_theta": 50000, "logit_scale": 0.25, "sliding_window": 4096)";

@@ -1,8 +1,8 @@
 // core/models/command_r.cpp: Command R and R+. R+ norms Q and K, with weights of its own for each head.
 
 #include "core/models/cohere.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -16,22 +16,22 @@ void read(Keys& keys, ModelConfig& config) {
 }
 
 // A norm with weights per head, which files store as [heads, head width].
-kernels::NormSpec head_norm(StageMaker& stages, std::int32_t i, std::string_view name, std::int64_t heads,
+kernels::NormSpec head_norm(OpMaker& maker, std::int32_t i, std::string_view name, std::int64_t heads,
                             std::int64_t width) {
-    kernels::TensorView weight = stages.matrix(i, name, heads, width);
+    kernels::TensorView weight = maker.matrix(i, name, heads, width);
     weight.cols *= weight.rows;
     weight.rows = 1;
-    return {.weight = weight, .eps = stages.config().norm_eps, .kind = kernels::NormKind::layer};
+    return {.weight = weight, .eps = maker.config().norm_eps, .kind = kernels::NormKind::layer};
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    const LayerConfig own = stages.layer(i);
-    kernels::AttentionInSpec in = stages.attention_in(i, "attn_norm", false);
-    if (stages.config().head_norms) {
-        in.q_norm = head_norm(stages, i, "attn_q_norm", own.heads, own.head_dim);
-        in.k_norm = head_norm(stages, i, "attn_k_norm", own.kv_heads, own.head_dim);
+void layer(OpMaker& maker, std::int32_t i) {
+    const LayerConfig own = maker.layer(i);
+    kernels::AttentionInSpec in = maker.attention_in(i, "attn_norm", false);
+    if (maker.config().head_norms) {
+        in.q_norm = head_norm(maker, i, "attn_q_norm", own.heads, own.head_dim);
+        in.k_norm = head_norm(maker, i, "attn_k_norm", own.kv_heads, own.head_dim);
     }
-    add_parallel_layer(stages, i, std::move(in));
+    add_parallel_layer(maker, i, std::move(in));
 }
 
 constexpr std::string_view kShapeKeys =

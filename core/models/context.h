@@ -50,7 +50,7 @@ public:
     std::int32_t length(SequenceId sequence = 0) const { return cache_.length(sequence); }
 
     // Appends tokens as prefill rows, in chunks. logits(0) then belongs to the last row. Returns false when the tokens
-    // do not fit, or when `cancel` became true before the last stage of the last chunk; length() then counts the rows
+    // do not fit, or when `cancel` became true before the last op of the last chunk; length() then counts the rows
     // of whole chunks that are done, and logits are unspecified.
     bool prefill(std::span<const std::int32_t> tokens, SequenceId sequence = 0,
                  const std::atomic<bool>* cancel = nullptr);
@@ -64,7 +64,7 @@ public:
     // The general form of the above: one forward with rows of several sequences, all of one class, each sequence once.
     // logits(i) belongs to the i-th logit row, counted through the segments in order. At most max_rows() tokens and
     // options().decode_rows logit rows. Returns false, with every sequence as it was, when the tokens of one do not
-    // fit, or when `cancel` became true before the last stage of the model.
+    // fit, or when `cancel` became true before the last op of the model.
     bool evaluate(kernels::RowClass row_class, std::span<const Segment> segments,
                   const std::atomic<bool>* cancel = nullptr);
     // The same for one sequence.

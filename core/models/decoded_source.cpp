@@ -19,6 +19,7 @@ public:
 
     const GgufFile* gguf() const override { return source_->gguf(); }
     std::filesystem::path folder() const override { return source_->folder(); }
+    void finish() override { source_->finish(); }
 
 private:
     void fill(const TensorName& name, TensorShape shape, std::vector<std::byte>& data) override {

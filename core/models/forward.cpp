@@ -2,17 +2,17 @@
 
 namespace foresay::core {
 
-void run_stage(kernels::Ops& ops, const Model::Stage& stage, kernels::Workspace& workspace, kernels::KvPages& kv) {
-    kernels::run_op(stage.kind, ops, *stage.op, workspace, &kv, stage.kv);
+void run_op(kernels::Ops& ops, const Model::Op& op, kernels::Workspace& workspace, kernels::KvPages& kv) {
+    kernels::run_op(op.kind, ops, *op.prepared, workspace, &kv, op.kv);
 }
 
 bool forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch,
              const std::atomic<bool>* cancel) {
     kernels::Ops& ops = model.ops();
     ops.begin(workspace, batch);
-    for (const Model::Stage& stage : model.stages()) {
+    for (const Model::Op& op : model.forward_ops()) {
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
-        if (stage.kind != StageKind::lm_head || !batch.logit_rows.empty()) run_stage(ops, stage, workspace, kv);
+        if (op.kind != kernels::ForwardOp::lm_head || !batch.logit_rows.empty()) run_op(ops, op, workspace, kv);
     }
     return true;
 }

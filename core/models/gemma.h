@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 
@@ -52,9 +52,9 @@ inline void read_gemma_scale(Keys& keys, ModelConfig& config, std::int32_t wide)
     config.attention_scale = keys.number_or("attention.scale", {}, 1.0f / std::sqrt(scalar));
 }
 
-inline void add_gemma_layer(StageMaker& stages, std::int32_t i) {
-    stages.add_attention(i, "attn_norm", "post_attention_norm");
-    stages.add_mlp(i, "ffn_norm", "post_ffw_norm");
+inline void add_gemma_layer(OpMaker& maker, std::int32_t i) {
+    maker.add_attention(i, "attn_norm", "post_attention_norm");
+    maker.add_mlp(i, "ffn_norm", "post_ffw_norm");
 }
 
 }  // namespace foresay::core

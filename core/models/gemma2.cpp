@@ -1,8 +1,8 @@
 // core/models/gemma2.cpp: Gemma 2: norms before and after each branch, soft caps, and a window in every second layer.
 
 #include "core/models/gemma.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -16,7 +16,7 @@ void read(Keys& keys, ModelConfig& config) {
     set_sliding(config, sliding_layers(keys, config, 2));
 }
 
-void layer(StageMaker& stages, std::int32_t i) { add_gemma_layer(stages, i); }
+void layer(OpMaker& maker, std::int32_t i) { add_gemma_layer(maker, i); }
 
 constexpr std::string_view kShapeKeys =
     R"("max_position_embeddings": 8192, "vocab_size": 256000, "attn_logit_softcapping": 50,

@@ -2,8 +2,8 @@
 // own there.
 
 #include "core/models/gemma.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -29,7 +29,7 @@ void read(Keys& keys, ModelConfig& config) {
     for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? local : config.rope;
 }
 
-void layer(StageMaker& stages, std::int32_t i) { add_gemma_layer(stages, i); }
+void layer(OpMaker& maker, std::int32_t i) { add_gemma_layer(maker, i); }
 
 // Parameters of the text model: the files of 4B and larger have 0.42 billion for images besides.
 constexpr std::string_view kShapeKeys =

@@ -140,66 +140,66 @@ void read(Keys& keys, ModelConfig& config) {
 }
 
 // A factor that multiplies the whole residual stream after the layer.
-float layer_scale(StageMaker& stages, std::int32_t i) {
-    const std::vector<float> scale = stages.values(stages.vector(i, "layer_output_scale", 1));
+float layer_scale(OpMaker& maker, std::int32_t i) {
+    const std::vector<float> scale = maker.values(maker.vector(i, "layer_output_scale", 1));
     return scale.front();
 }
 
-void add_mlp(StageMaker& stages, std::int32_t i, bool last) {
-    const std::int64_t width = stages.width();
-    if (stages.layer(i).experts) {
-        kernels::MoeSpec spec = stages.moe(i, "pre_ffw_norm_2");
-        std::vector<float> scale = stages.values(stages.vector(i, "ffn_gate_inp", width, "scale"));
+void add_mlp(OpMaker& maker, std::int32_t i, bool last) {
+    const std::int64_t width = maker.width();
+    if (maker.layer(i).experts) {
+        kernels::MoeSpec spec = maker.moe(i, "pre_ffw_norm_2");
+        std::vector<float> scale = maker.values(maker.vector(i, "ffn_gate_inp", width, "scale"));
         for (float& value : scale) value /= std::sqrt(static_cast<float>(width));
-        spec.router.norm = {.weight = stages.own(std::move(scale)), .eps = stages.config().norm_eps};
-        spec.router.factor = stages.vector(i, "ffn_down_exps", stages.config().experts.count, "scale");
-        spec.post_norm = stages.norm(i, "post_ffw_norm_2", width);
+        spec.router.norm = {.weight = maker.own(std::move(scale)), .eps = maker.config().norm_eps};
+        spec.router.factor = maker.vector(i, "ffn_down_exps", maker.config().experts.count, "scale");
+        spec.post_norm = maker.norm(i, "post_ffw_norm_2", width);
         spec.keep_branch = true;
-        stages.add(std::move(spec));
+        maker.add(std::move(spec));
     }
-    stages.add(stages.mlp_in(i));
-    kernels::MlpOutSpec out = stages.mlp_out(i, "post_ffw_norm");
-    if (stages.layer(i).experts) {
-        out.inner_norm = stages.norm(i, "post_ffw_norm_1", width);
+    maker.add(maker.mlp_in(i));
+    kernels::MlpOutSpec out = maker.mlp_out(i, "post_ffw_norm");
+    if (maker.layer(i).experts) {
+        out.inner_norm = maker.norm(i, "post_ffw_norm_1", width);
         out.add_branch = true;
     }
-    if (last) out.stream_scale = layer_scale(stages, i);
-    stages.add(out);
+    if (last) out.stream_scale = layer_scale(maker, i);
+    maker.add(out);
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    const LayerConfig own = stages.layer(i);
-    const std::int64_t part = stages.config().shape.per_layer;
-    kernels::AttentionInSpec in = stages.attention_in(i);
+void layer(OpMaker& maker, std::int32_t i) {
+    const LayerConfig own = maker.layer(i);
+    const std::int64_t part = maker.config().shape.per_layer;
+    kernels::AttentionInSpec in = maker.attention_in(i);
     if (own.own_kv) {
         std::vector<float> ones(static_cast<std::size_t>(own.head_dim), 1.0f);
-        in.v_norm = {.weight = stages.own(std::move(ones)), .eps = stages.config().norm_eps};
+        in.v_norm = {.weight = maker.own(std::move(ones)), .eps = maker.config().norm_eps};
     }
-    stages.add(in);
-    stages.add(stages.attend(i));
-    stages.add(stages.attention_out(i, "post_attention_norm"));
-    add_mlp(stages, i, part == 0);
+    maker.add(in);
+    maker.add(maker.attend(i));
+    maker.add(maker.attention_out(i, "post_attention_norm"));
+    add_mlp(maker, i, part == 0);
     if (part == 0) return;
-    stages.add(kernels::PerLayerSpec{.shape = stages.shape(i),
-                                     .layer = i,
-                                     .gate = stages.matrix(i, "inp_gate", part, stages.width()),
-                                     .projection = stages.matrix(i, "proj", stages.width(), part),
-                                     .post_norm = stages.norm(i, "post_norm", stages.width()),
-                                     .activation = stages.config().activation,
-                                     .stream_scale = layer_scale(stages, i)});
+    maker.add(kernels::PerLayerSpec{.shape = maker.shape(i),
+                                    .layer = i,
+                                    .gate = maker.matrix(i, "inp_gate", part, maker.width()),
+                                    .projection = maker.matrix(i, "proj", maker.width(), part),
+                                    .post_norm = maker.norm(i, "post_norm", maker.width()),
+                                    .activation = maker.config().activation,
+                                    .stream_scale = layer_scale(maker, i)});
 }
 
-void before_layers(StageMaker& stages) {
-    const kernels::ModelShape& s = stages.config().shape;
+void before_layers(OpMaker& maker) {
+    const kernels::ModelShape& s = maker.config().shape;
     if (s.per_layer == 0) return;
     const std::int64_t all = std::int64_t{s.layers} * s.per_layer;
-    stages.add(kernels::PerLayerEmbedSpec{.shape = s,
-                                          .table = stages.matrix(-1, "per_layer_token_embd", s.vocab, all),
-                                          .projection = stages.matrix(-1, "per_layer_model_proj", all, s.d_model),
-                                          .norm = stages.norm(-1, "per_layer_proj_norm", s.per_layer),
-                                          .table_scale = gemma_embedding_scale(s.per_layer),
-                                          .projection_scale = 1.0f / std::sqrt(static_cast<float>(s.d_model)),
-                                          .scale = std::sqrt(0.5f)});
+    maker.add(kernels::PerLayerEmbedSpec{.shape = s,
+                                         .table = maker.matrix(-1, "per_layer_token_embd", s.vocab, all),
+                                         .projection = maker.matrix(-1, "per_layer_model_proj", all, s.d_model),
+                                         .norm = maker.norm(-1, "per_layer_proj_norm", s.per_layer),
+                                         .table_scale = gemma_embedding_scale(s.per_layer),
+                                         .projection_scale = 1.0f / std::sqrt(static_cast<float>(s.d_model)),
+                                         .scale = std::sqrt(0.5f)});
 }
 
 // Parameters of the text model, tables included: the files have 0.15 to 0.55 billion for images besides, and those of

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/cuda_info.h"
-
 namespace foresay::core {
 
 bool classes_agree(const kernels::Ops& ops) { return ops.free_memory() < 0; }
@@ -14,7 +12,7 @@ std::int32_t short_given_tokens(const kernels::Ops& ops) {
     constexpr std::int32_t kOneReading = 128;  // devices that multiply many rows with one reading of the weights
     constexpr std::int32_t kFourPasses = 64;   // all others: a reading for each 16 rows
     if (classes_agree(ops)) return 0;
-    return kernels::cuda_capability(ops.describe().detail) == 90 ? kOneReading : kFourPasses;
+    return ops.reads_weights_once() ? kOneReading : kFourPasses;
 }
 
 std::vector<kernels::RowClass> classes_of(std::span<const std::uint8_t> generated, std::int32_t short_given) {

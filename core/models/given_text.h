@@ -9,8 +9,8 @@
 // A segment begins where a sequence begins, or after a generated token, and ends with the sequence or before one.
 //
 // Threads:  one caller of a context at a time.
-// Cost:     short_given_tokens() asks the driver for the devices' names; ask once. evaluate_given() is the forwards of
-//           Context::prefill(), or those of decode rows.
+// Cost:     short_given_tokens() asks each device of a list for its free memory; ask once. evaluate_given() is the
+//           forwards of Context::prefill(), or those of decode rows.
 // Errors:   none; false where Context::prefill() says so.
 #pragma once
 

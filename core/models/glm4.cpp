@@ -1,8 +1,8 @@
 // core/models/glm4.cpp: GLM-4 (0414): norms after each branch as well, half of each head rotated, gate and up in one
 // matrix.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -21,10 +21,10 @@ void read(Keys& keys, ModelConfig& config) {
     config.qkv_bias = keys.gguf() ? keys.has_tensor(0, "attn_q", "bias") : keys.flag_or({}, "attention_bias", false);
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    stages.add_attention(i, "attn_norm", "post_attention_norm");
-    stages.add(stages.fused_mlp_in(i));
-    stages.add(stages.mlp_out(i, "post_ffw_norm"));
+void layer(OpMaker& maker, std::int32_t i) {
+    maker.add_attention(i, "attn_norm", "post_attention_norm");
+    maker.add(maker.fused_mlp_in(i));
+    maker.add(maker.mlp_out(i, "post_ffw_norm"));
 }
 
 constexpr std::string_view kShapeKeys =

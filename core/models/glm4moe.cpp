@@ -2,8 +2,8 @@
 // the first layers are dense.
 
 #include "core/models/limits.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -44,7 +44,7 @@ void read(Keys& keys, ModelConfig& config) {
     }
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i, "post_attention_norm"); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i, "post_attention_norm"); }
 
 // Parameters without the layer for multi-token prediction.
 constexpr std::string_view kShapeKeys =

@@ -1,8 +1,8 @@
 // core/models/gpt_oss.cpp: gpt-oss: experts with a clamped activation, attention sinks, biases, and a window in every
 // second layer. Its experts are stored in MXFP4.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -35,13 +35,13 @@ void read(Keys& keys, ModelConfig& config) {
     set_sliding(config, sliding_layers(keys, config, 2));
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    stages.add(stages.attention_in(i));
-    kernels::AttendSpec attend = stages.attend(i);
-    attend.sinks = stages.vector(i, "attn_sinks", stages.layer(i).heads);
-    stages.add(attend);
-    stages.add(stages.attention_out(i));
-    stages.add_experts(i, "post_attention_norm");
+void layer(OpMaker& maker, std::int32_t i) {
+    maker.add(maker.attention_in(i));
+    kernels::AttendSpec attend = maker.attend(i);
+    attend.sinks = maker.vector(i, "attn_sinks", maker.layer(i).heads);
+    maker.add(attend);
+    maker.add(maker.attention_out(i));
+    maker.add_experts(i, "post_attention_norm");
 }
 
 constexpr std::string_view kShapeKeys =

@@ -2,8 +2,8 @@
 // Granite 4 models that have attention in every layer say granite or granitemoe, too; those with Mamba layers say
 // granitehybrid, and are not read.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -42,7 +42,7 @@ void read(Keys& keys, ModelConfig& config) {
     config.experts.shared_ff = keys.count_or("expert_shared_feed_forward_length", "shared_intermediate_size", 0);
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 constexpr std::string_view kShapeKeys =
     R"("max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 10000000, "embedding_multiplier": 12,

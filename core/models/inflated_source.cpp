@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "core/models/architecture.h"
 #include "core/models/inflation.h"
+#include "core/models/op_maker.h"
 #include "core/models/parallel_rows.h"
 #include "core/models/random_blocks.h"
 #include "core/models/shapes.h"
-#include "core/models/stages.h"
 #include "core/models/synthetic_source.h"
 
 namespace foresay::core {
@@ -143,6 +143,7 @@ public:
     }
 
     const GgufFile* gguf() const override { return small_->gguf(); }
+    void finish() override { small_->finish(); }
     std::filesystem::path folder() const override { return small_->folder(); }
 
 private:

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "core/models/encodings.h"
 #include "core/models/model_source.h"
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 
 namespace foresay::core {
 namespace {
@@ -44,7 +44,7 @@ public:
         const std::string key = name.text() + " " + std::to_string(name.expert);
         const bool table = name.is_table() || name.part == "per_layer_token_embd";
         const bool again = table || (name.is_head() && config_.tied_head) || !seen_.insert(key).second;
-        if (!again) add(name, kept_bytes(source_, name, shape));
+        if (!again) add(name, kept_view(source_, name, shape).bytes());
         return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
     }
     bool has(const TensorName& name) const override { return source_.has(name); }
@@ -117,14 +117,13 @@ std::vector<std::int32_t> devices_of(const LayerSplit& split) {
 ModelBytes model_bytes(ModelSource& source) {
     const ModelConfig& config = source.config();
     Scales scales(source);
-    const StageMaker::Sink ignore = [](const PlacedStage&) {};
-    StageMaker(scales, {.context = config.context_length, .check_weights = false}, ignore).run();
+    const OpMaker::Sink ignore = [](const PlacedOp&) {};
+    OpMaker(scales, {.context = config.context_length, .check_weights = false}, ignore).run();
     ModelBytes bytes = std::move(scales.bytes);
     bytes.embedding = source.embedding_bytes();
     if (config.tied_head) bytes.head += bytes.embedding;
     bytes.everywhere += source.per_layer_table_bytes();
     bytes.expanded = source.expanded_bytes();
-    bytes.unpacked = unpacked_bytes(source);
     return bytes;
 }
 
@@ -135,8 +134,7 @@ std::int64_t device_bytes(const ModelBytes& model, const DeviceRoom& room, std::
     if (end == layers) bytes += model.head;
     if (room.maps_tables) return bytes;
     if (begin == 0) bytes += model.embedding;
-    const std::int64_t more = room.keeps_packed ? model.expanded : model.unpacked;
-    return bytes + model.everywhere + more * (end - begin) / layers;
+    return bytes + model.everywhere + model.expanded * (end - begin) / layers;
 }
 
 void check_room(const ModelBytes& model, std::span<const DeviceRoom> rooms, const LayerSplit& split,

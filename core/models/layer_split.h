@@ -35,7 +35,6 @@ struct ModelBytes {
     std::int64_t head = 0;             // the LM head, on the backend of the last layer
     std::int64_t everywhere = 0;       // on every backend that has layers: per-layer embeddings
     std::int64_t expanded = 0;         // what they take in addition on a device, all together
-    std::int64_t unpacked = 0;         // the same on a device that keeps no rows packed
 };
 // Tensor by tensor, as they are in memory; reads none of them.
 ModelBytes model_bytes(ModelSource& source);
@@ -48,7 +47,6 @@ struct DeviceRoom {
     std::vector<std::int64_t> kv;   // bytes of the keys and values of each layer of the model, were it here
     double bytes_per_second = 1.0;  // at which it reads weights
     bool maps_tables = false;       // tables stay in the mapped file
-    bool keeps_packed = true;       // rows (kernels/quant/packed_panels.h)
     std::int32_t end = -1;          // its layers end before this one, whatever it has; -1: anywhere
 };
 // What a row reads of layers [begin, end), with the LM head after the last.

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -31,7 +31,7 @@ void read(Keys& keys, ModelConfig& config) {
     }
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 // The 1B shape has an LM head of its own here, as in other projects' benchmarks: published are 1.236
 // billion parameters.

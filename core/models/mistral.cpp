@@ -1,8 +1,8 @@
 // core/models/mistral.cpp: Mistral 7B to Small 3 and Ministral 3: Llama's layout, with a window in the first ones, and
 // with yarn and a temperature of queries in the last. GGUF files of the older ones say llama.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -22,7 +22,7 @@ void read(Keys& keys, ModelConfig& config) {
     }
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 // Parameters of the text model, without the tower for images of Small 3.2 and of Ministral 3.
 constexpr std::string_view kShapeKeys = R"("rms_norm_eps": 1e-5)";

@@ -1,7 +1,7 @@
 // core/models/mixtral.cpp: Mixtral: Mistral with experts. Its GGUF files say llama.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -20,7 +20,7 @@ void read(Keys& keys, ModelConfig& config) {
     read_experts(keys, config);
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 constexpr std::string_view kShapeKeys =
     R"("rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_local_experts": 8, "num_experts_per_tok": 2)";

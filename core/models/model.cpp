@@ -29,24 +29,25 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<ModelSource> source, ke
 
     std::int64_t done = 0;
     const std::int64_t total = model->source_->weight_bytes();
-    const StageMaker::Sink prepare = [&](const PlacedStage& stage) {
-        Stage prepared{static_cast<StageKind>(stage.spec.index()), stage.layer, stage.kv, nullptr};
-        if (const auto* head = std::get_if<kernels::LmHeadSpec>(&stage.spec); head != nullptr && options.head) {
+    const OpMaker::Sink prepare = [&](const PlacedOp& placed) {
+        Op op{static_cast<kernels::ForwardOp>(placed.spec.index()), placed.layer, placed.kv, nullptr};
+        if (const auto* head = std::get_if<kernels::LmHeadSpec>(&placed.spec); head != nullptr && options.head) {
             kernels::LmHeadSpec smaller = *head;
             std::vector<std::byte> bytes;
             if (shrinks(head->weight, *options.head)) smaller.weight = requantize(head->weight, *options.head, bytes);
-            prepared.op = ops.prepare(smaller);
+            op.prepared = ops.prepare(smaller);
         } else {
-            prepared.op = std::visit([&](const auto& spec) { return ops.prepare(spec); }, stage.spec);
+            op.prepared = std::visit([&](const auto& spec) { return ops.prepare(spec); }, placed.spec);
         }
-        if (prepared.kind != StageKind::embed) model->macs_per_row_ += prepared.op->macs_per_row;
-        model->stages_.push_back(std::move(prepared));
+        if (op.kind != kernels::ForwardOp::embed) model->macs_per_row_ += op.prepared->macs_per_row;
+        model->forward_ops_.push_back(std::move(op));
         if (options.progress) options.progress(std::min(done, total), total);
     };
-    StageMaker(*model->source_,
-               {.context = context, .check_weights = true, .check_devices = options.devices, .bytes_taken = &done},
-               prepare)
+    OpMaker(*model->source_,
+            {.context = context, .check_weights = true, .check_devices = options.devices, .bytes_taken = &done},
+            prepare)
         .run();
+    model->source_->finish();
     return model;
 }
 
@@ -58,8 +59,8 @@ bool Model::serves(std::int32_t context) const {
 
 double Model::bytes_per_forward(std::int64_t rows) const {
     double bytes = 0.0;
-    for (const Stage& stage : stages_) {
-        if (stage.kind != StageKind::embed) bytes += stage.op->bytes_read(rows);
+    for (const Op& op : forward_ops_) {
+        if (op.kind != kernels::ForwardOp::embed) bytes += op.prepared->bytes_read(rows);
     }
     return bytes;
 }

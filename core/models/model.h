@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/models/model_source.h"
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 #include "kernels/ops.h"
 
 namespace foresay::core {
@@ -37,18 +37,18 @@ public:
     static std::shared_ptr<const Model> load(std::shared_ptr<ModelSource> source, kernels::Ops& ops,
                                              const LoadOptions& options = {});
 
-    struct Stage {
-        StageKind kind = StageKind::embed;
+    struct Op {
+        kernels::ForwardOp kind = kernels::ForwardOp::embed;
         std::int32_t layer = 0;  // of the model
         std::int32_t kv = 0;     // of the KV cache
-        std::unique_ptr<kernels::PreparedOp> op;
+        std::unique_ptr<kernels::PreparedOp> prepared;
     };
 
     const ModelConfig& config() const { return source_->config(); }
     const ModelSource& source() const { return *source_; }
     kernels::Ops& ops() const { return *ops_; }
     // In the order in which a forward runs them. The last one is lm_head.
-    const std::vector<Stage>& stages() const { return stages_; }
+    const std::vector<Op>& forward_ops() const { return forward_ops_; }
     kernels::KvShape kv_shape() const { return core::kv_shape(config()); }
     // Positions that the model can be used with: those of LoadOptions where the rope depends on them.
     std::int32_t longest_context() const { return longest_context_; }
@@ -64,7 +64,7 @@ private:
     Model() = default;
     std::shared_ptr<ModelSource> source_;
     kernels::Ops* ops_ = nullptr;
-    std::vector<Stage> stages_;
+    std::vector<Op> forward_ops_;
     std::int64_t macs_per_row_ = 0;
     std::int32_t longest_context_ = 0;
 };

@@ -10,12 +10,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "core/models/architecture.h"
 #include "core/models/encodings.h"
+#include "core/models/op_maker.h"
 #include "core/models/parallel_rows.h"
 #include "core/models/plausible.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
+#include "core/models/scratch.h"
 #include "core/models/synthetic_source.h"
 #include "core/weights/formats/formats.h"
 #include "core/weights/gguf.h"
@@ -23,6 +25,7 @@
 #include "core/weights/mxfp4.h"
 #include "core/weights/quote.h"
 #include "core/weights/safetensors.h"
+#include "kernels/quant/narrow_codes.h"
 #include "kernels/quant/packed_panels.h"
 #include "kernels/quant/packing.h"
 
@@ -52,12 +55,6 @@ struct Stored {
     std::string name;          // that the file has or should have
 };
 
-std::string lower(std::string_view text) {
-    std::string out(text);
-    for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-    return out;
-}
-
 // The number after `prefix`, or -1: "blk.12.attn_q.weight" after "blk." is 12.
 std::int32_t number_after(std::string_view name, std::string_view prefix) {
     if (!name.starts_with(prefix)) return -1;
@@ -76,6 +73,7 @@ public:
         if (stored.info == nullptr) table().get(stored.name);  // throws: it is missing
         used_.insert(stored.info->name);
         if (stays(name) || name.expert >= 0) unpacked_.insert(stored.info->name);
+        if (stays(name)) tables_of_rows_.insert(stored.info->name);
         if (stored.exponents != nullptr) used_.insert(stored.exponents->name);
         if (stored.matrix != nullptr) {
             for (const TensorInfo* part : stored.matrix->parts()) used_.insert(part->name);
@@ -84,7 +82,11 @@ public:
         return take(name, stored, shape);
     }
     bool has(const TensorName& name) const final { return find(name).info != nullptr; }
-    void release() final { scratch_.clear(); }
+    void release() final {
+        scratch_.reset();
+        joined_.clear();
+    }
+    void finish() final { scratch_.give_back(); }
 
     std::int64_t weight_bytes() final {
         std::int64_t bytes = 0;
@@ -99,41 +101,39 @@ public:
         }
         return bytes;
     }
-    std::int64_t expanded_bytes() final { return more_on_a_device(true); }
-    std::int64_t more_on_a_device(bool keeps_packed) {
+    std::int64_t narrowed_bytes() const {
         std::int64_t bytes = 0;
-        const PlainTypes unlike = unlike_neighbours(keeps_packed);
-        // Devices have panels for packed rows, but keep tables and experts as Packing::plain.
-        const auto add = [&](std::string_view name, const Kept& kept, std::int64_t rows, std::int64_t cols,
-                             std::int64_t packed) {
-            std::int64_t row = 0;
-            const auto found = unlike.find(name);
-            if (kept.packing != nullptr && keeps_packed && found == unlike.end() && !unpacked_.contains(name)) {
-                row = kernels::packed_panel_row_bytes(*kept.packing, cols);
-            }
-            if (row == 0) row = kernels::row_bytes(found != unlike.end() ? found->second : kept.plain, cols);
-            bytes += rows * row - packed;
-        };
-        std::set<std::string_view> parts;
         for (const auto& [name, matrix] : matrices()) {
-            const std::string& part = matrix->parts().front()->name;
-            if (!used_.contains(part)) continue;
-            add(part, kept_of(*matrix), matrix->rows(), matrix->cols(), matrix->rows() * matrix->packed_row_bytes());
-            for (const TensorInfo* one : matrix->parts()) parts.insert(one->name);
+            if (used_.contains(matrix->parts().front()->name)) bytes += narrowed_bytes(*matrix);
         }
         for (const TensorInfo& tensor : table().list()) {
-            if (!used_.contains(tensor.name) || parts.contains(tensor.name)) continue;
-            const bool changes = tensor.stored != nullptr && tensor.stored->packing != nullptr;
-            if (!changes && !unlike.contains(tensor.name)) continue;
-            const std::int64_t cols = tensor.shape.back();
-            add(tensor.name, kept_of(tensor), tensor.elements() / cols, cols, packed_bytes(tensor));
+            if (used_.contains(tensor.name)) bytes += narrowed_bytes(tensor);
         }
         return bytes;
+    }
+    std::int64_t expanded_bytes() final {
+        std::int64_t bytes = 0;
+        visit_on_a_device([&](auto, const OnDevice& there) { bytes += there.more; });
+        return bytes;
+    }
+    std::vector<UnpackedMatrices> unpacked_on_a_device() {
+        std::vector<UnpackedMatrices> all;
+        visit_on_a_device([&](std::string_view name, const OnDevice& there) {
+            if (there.reason == nullptr) return;
+            auto one = std::ranges::find(all, there.reason, &UnpackedMatrices::reason);
+            if (one == all.end()) {
+                all.push_back({.reason = there.reason, .example = std::string(name)});
+                one = all.end() - 1;
+            }
+            one->matrices += 1;
+            one->bytes += there.bytes;
+        });
+        return all;
     }
     std::vector<Encoding> encodings() {
         std::map<std::pair<std::string, std::string>, Encoding> sums;
         const auto add = [&](const std::string& name, const std::string& kept, std::int64_t values, std::int64_t stored,
-                             std::int64_t bytes) {
+                             std::int64_t bytes, std::int64_t host) {
             Encoding& sum = sums[{name, kept}];
             sum.name = name;
             sum.kept = kept;
@@ -141,13 +141,14 @@ public:
             sum.values += values;
             sum.stored_bytes += stored;
             sum.kept_bytes += bytes;
+            sum.host_bytes += host;
         };
         std::set<std::string_view> parts;
         for (const auto& [name, matrix] : matrices()) {
             if (!used_.contains(matrix->parts().front()->name)) continue;
             const std::int64_t bytes = matrix->rows() * matrix->packed_row_bytes();
             add(matrix->encoding(), std::string(kernels::info(matrix->packed()).name), matrix->rows() * matrix->cols(),
-                matrix->stored_bytes(), bytes);
+                matrix->stored_bytes(), bytes, bytes - narrowed_bytes(*matrix));
             for (const TensorInfo* part : matrix->parts()) parts.insert(part->name);
         }
         for (const TensorInfo& tensor : table().list()) {
@@ -155,12 +156,14 @@ public:
             const std::string kept =
                 tensor.stored != nullptr ? std::string(kernels::info(tensor.stored->packed).name) : "";
             if (tensor.name.ends_with("_blocks")) {
-                add("MXFP4", kept, 2 * tensor.elements(), tensor.bytes, tensor.bytes);
+                add("MXFP4", kept, 2 * tensor.elements(), tensor.bytes, tensor.bytes, tensor.bytes);
             } else if (tensor.name.ends_with("_scales")) {  // of those blocks
                 sums[{"MXFP4", ""}].stored_bytes += tensor.bytes;
                 sums[{"MXFP4", ""}].kept_bytes += tensor.bytes;
+                sums[{"MXFP4", ""}].host_bytes += tensor.bytes;
             } else {
-                add(tensor.type, kept, tensor.elements(), tensor.bytes, packed_bytes(tensor));
+                const std::int64_t bytes = packed_bytes(tensor);
+                add(tensor.type, kept, tensor.elements(), tensor.bytes, bytes, bytes - narrowed_bytes(tensor));
             }
         }
         std::vector<Encoding> all;
@@ -168,17 +171,17 @@ public:
         std::ranges::stable_sort(all, std::ranges::greater(), &Encoding::stored_bytes);
         return all;
     }
-    std::int64_t kept_bytes(const TensorName& name, TensorShape shape) {
+    TensorView kept_view(const TensorName& name, TensorShape shape) {
         if (const Stored stored = find(name); stored.matrix != nullptr) {
-            return shape.rows * stored.matrix->packed_row_bytes();
+            return {stored.matrix->packed(), shape.rows, shape.cols, nullptr, stored.matrix->packing()};
         }
         const bool dry = std::exchange(dry_, true);  // reads nothing
-        const std::int64_t bytes = tensor(name, shape).bytes();
+        const TensorView view = tensor(name, shape);
         dry_ = dry;
-        return bytes;
+        return view;
     }
     std::int64_t embedding_bytes() final {
-        return kept_bytes({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model});
+        return kept_view({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();
     }
     std::int64_t per_layer_table_bytes() final {
         const Stored stored = find({.part = "per_layer_token_embd"});
@@ -238,28 +241,85 @@ private:
         return {packing, factors_of(tensor) != nullptr ? kernels::QuantType::f32 : packing->plain};
     }
 
+    // What a device has of a matrix.
+    struct OnDevice {
+        std::int64_t bytes = 0;
+        std::int64_t more = 0;         // than the host has packed
+        const char* reason = nullptr;  // why it is float32 there; null: it is not, or was
+    };
+    struct Unlike {
+        kernels::QuantType type = kernels::QuantType::f32;
+        const char* reason = nullptr;
+        std::optional<kernels::Packing> pair = {};  // of the panels that it shares with its neighbour
+    };
     // By the name of the tensor that a matrix is found by.
-    using PlainTypes = std::map<std::string, kernels::QuantType, std::less<>>;
+    using UnlikeTypes = std::map<std::string, Unlike, std::less<>>;
+
+    // Devices have panels for packed rows, but keep tables and experts as Packing::plain. Calls body(name, OnDevice)
+    // for each matrix that they may keep otherwise than the host.
+    template <class Body>
+    void visit_on_a_device(const Body& body) {
+        const UnlikeTypes unlike = unlike_neighbours();
+        const auto visit = [&](std::string_view name, const Kept& kept, std::int64_t rows, std::int64_t cols,
+                               std::int64_t packed) {
+            std::int64_t row = 0;
+            const auto found = unlike.find(name);
+            const bool table = unpacked_.contains(name);
+            if (found != unlike.end() && found->second.pair) {
+                row = kernels::packed_panel_row_bytes(*found->second.pair, cols);
+            } else if (kept.packing != nullptr && found == unlike.end() && !table) {
+                row = kernels::packed_panel_row_bytes(*kept.packing, cols);
+            }
+            OnDevice there;
+            if (row == 0) {
+                const kernels::QuantType type = found != unlike.end() ? found->second.type : kept.plain;
+                row = kernels::row_bytes(type, cols);
+                if (type == kernels::QuantType::f32 && 4 * rows * cols > packed) {
+                    there.reason = found != unlike.end() ? found->second.reason
+                                   : table               ? "devices unpack embedding tables and experts"
+                                           : "the widths of its codes change too often, or it is too wide";
+                }
+            }
+            there.bytes = rows * row, there.more = there.bytes - packed;
+            body(name, there);
+        };
+        std::set<std::string_view> parts;
+        for (const auto& [name, matrix] : matrices()) {
+            const std::string& part = matrix->parts().front()->name;
+            if (!used_.contains(part)) continue;
+            visit(part, kept_of(*matrix), matrix->rows(), matrix->cols(), matrix->rows() * matrix->packed_row_bytes());
+            for (const TensorInfo* one : matrix->parts()) parts.insert(one->name);
+        }
+        for (const TensorInfo& tensor : table().list()) {
+            if (!used_.contains(tensor.name) || parts.contains(tensor.name)) continue;
+            const bool changes = tensor.stored != nullptr && tensor.stored->packing != nullptr;
+            if (!changes && !unlike.contains(tensor.name)) continue;
+            const std::int64_t cols = tensor.shape.back();
+            visit(tensor.name, kept_of(tensor), tensor.elements() / cols, cols, packed_bytes(tensor));
+        }
+    }
+
     // What a device has for matrices that it cannot keep as they are, because of others that read the same input: gate
     // and up interleave, and share panels or one type; and of orders of inputs there is one.
-    PlainTypes unlike_neighbours(bool keeps_packed) const {
+    UnlikeTypes unlike_neighbours() const {
         struct Neighbour {
             std::string name;
             Kept kept;
+            std::int64_t cols = 0;
         };
-        PlainTypes unlike;
+        UnlikeTypes unlike;
         const auto neighbours = [&](std::int32_t layer, std::initializer_list<std::string_view> parts) {
             std::vector<Neighbour> all;
             for (const std::string_view part : parts) {
                 const Stored stored = find({.layer = layer, .part = part});
                 if (stored.info == nullptr || stored.exponents != nullptr) continue;
-                all.push_back(
-                    {stored.info->name, stored.matrix != nullptr ? kept_of(*stored.matrix) : kept_of(*stored.info)});
+                if (stored.matrix != nullptr) {
+                    all.push_back({stored.info->name, kept_of(*stored.matrix), stored.matrix->cols()});
+                } else {
+                    all.push_back({stored.info->name, kept_of(*stored.info), stored.info->shape.back()});
+                }
             }
             return all;
-        };
-        const auto packed = [&](const Kept& kept) {
-            return keeps_packed && kept.packing != nullptr && kernels::devices_keep_packed(*kept.packing);
         };
         for (std::int32_t layer = 0; layer < config_.shape.layers; ++layer) {
             for (const auto& pair :
@@ -267,9 +327,12 @@ private:
                   neighbours(layer, {"ffn_gate_shexp", "ffn_up_shexp"})}) {
                 if (pair.size() != 2 || pair[0].name == pair[1].name) continue;
                 const Kept &gate = pair[0].kept, &up = pair[1].kept;
-                if (packed(gate) && packed(up) && kernels::share_panels(*gate.packing, *up.packing)) continue;
                 const auto type = gate.plain == up.plain ? gate.plain : kernels::QuantType::f32;
-                for (const Neighbour& one : pair) unlike[one.name] = type;
+                Unlike both{.type = type, .reason = "gate and up interleave there, and differ"};
+                if (gate.packing != nullptr && up.packing != nullptr) {
+                    both.pair = kernels::packing_of_pair(*gate.packing, *up.packing, pair[0].cols);
+                }
+                for (const Neighbour& one : pair) unlike[one.name] = both;
             }
             const auto reading = neighbours(layer, {"attn_q", "attn_k", "attn_v"});
             const auto order = [](const Neighbour& one) {
@@ -278,7 +341,8 @@ private:
             const bool alike = std::ranges::all_of(
                 reading, [&](const Neighbour& one) { return order(one) == order(reading.front()); });
             for (const Neighbour& one : reading) {
-                if (!alike && !order(one).empty()) unlike[one.name] = one.kept.plain;
+                if (alike || order(one).empty()) continue;
+                unlike[one.name] = {one.kept.plain, "matrices of the same input have another order of it"};
             }
         }
         return unlike;
@@ -292,12 +356,25 @@ private:
         return info.stored != nullptr ? info.stored->packed_bytes(info.elements()) : info.bytes;
     }
 
+    // What the panels of the CPU take less than packed_bytes(). A table has none, but as the head.
+    bool has_panels(const std::string& name) const { return config_.tied_head || !tables_of_rows_.contains(name); }
+    std::int64_t narrowed_bytes(const TensorInfo& info) const {
+        if (info.stored == nullptr || info.stored->packing != nullptr || !has_panels(info.name)) return 0;
+        const std::int64_t elements = info.elements();
+        return packed_bytes(info) - kernels::narrow_bytes(info.stored->packed, codes_of(*info.stored), elements);
+    }
+    std::int64_t narrowed_bytes(const StoredMatrix& matrix) const {
+        if (matrix.packing() != nullptr || !has_panels(matrix.parts().front()->name)) return 0;
+        const std::int64_t own = matrix.packed_row_bytes();
+        return matrix.rows() * (own - kernels::narrow_bytes(matrix.packed(), matrix.code_range(), matrix.cols()));
+    }
+
     // Asks for every tensor once, without reading any. Throws Error for one that is missing, has another shape, or is
     // in the file and not known.
     void take_stock() {
         dry_ = true;
-        const StageMaker::Sink ignore = [](const PlacedStage&) {};
-        StageMaker(*this, {.context = config_.context_length, .check_weights = false}, ignore).run();
+        const OpMaker::Sink ignore = [](const PlacedOp&) {};
+        OpMaker(*this, {.context = config_.context_length, .check_weights = false}, ignore).run();
         dry_ = false;
         for (const TensorInfo& tensor : table().list()) {
             std::string note;
@@ -377,17 +454,16 @@ private:
         }
         if (dry_) return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
         TensorView view{matrix.packed(), shape.rows, shape.cols, nullptr, matrix.packing()};
-        std::vector<std::byte>& out = stays(name) ? tables_[stored.info->name] : scratch_.emplace_back();
-        if (out.empty()) {
-            out.resize(static_cast<std::size_t>(view.bytes()));
+        const auto [out, filled] = scratch_.place(stays(name), stored.info->name, view.bytes());
+        if (!filled) {
             const bool interleaved = stored.form == HfForm::even_rows || stored.form == HfForm::odd_rows;
             const bool second = stored.form == HfForm::second_half || stored.form == HfForm::odd_rows;
             matrix.pack({.first = second ? (interleaved ? 1 : shape.rows) : 0,
                          .step = interleaved ? 2 : 1,
                          .count = shape.rows},
-                        out.data());
+                        out);
         }
-        view.data = out.data();
+        view.data = out;
         return view;
     }
 
@@ -414,7 +490,7 @@ private:
     TensorView joined_rows(const Stored& stored, std::int64_t first, std::int64_t step, TensorShape shape) {
         if (dry_) return {kernels::QuantType::mxfp4, shape.rows, shape.cols, nullptr};
         return join_mxfp4(stored.info->data, stored.exponents->data, first, step, shape.rows, shape.cols,
-                          scratch_.emplace_back());
+                          joined_.emplace_back());
     }
 
     // Whether backends read the tensor where it lies as long as the model lives.
@@ -436,17 +512,15 @@ private:
             packings_.back().plain = kernels::QuantType::f32;
             view.packing = &packings_.back();
         }
-        std::vector<std::byte>& out = stays ? tables_[info.name] : scratch_.emplace_back();
-        view.data = out.data();
-        if (!out.empty()) return view;
-        out.resize(static_cast<std::size_t>(view.bytes()));
-        view.data = out.data();
+        const auto [out, filled] = scratch_.place(stays, info.name, view.bytes());
+        view.data = out;
+        if (filled) return view;
         const std::int64_t from_bytes = type.stored_bytes(shape.cols);
         const std::int64_t to_bytes = view.row_bytes();
-        parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
+        parallel_rows(shape.rows, [&, out = out](std::int64_t begin, std::int64_t end) {
             for (std::int64_t r = begin; r < end; ++r) {
                 type.pack(info.data + (first + r * step) * from_bytes, shape.cols / type.block_elements,
-                          out.data() + r * to_bytes);
+                          out + r * to_bytes);
             }
         });
         return view;
@@ -486,20 +560,17 @@ private:
     }
 
     // Memory until release(); null while taking stock.
-    std::byte* scratch(std::int64_t bytes) {
-        if (dry_) return nullptr;
-        return scratch_.emplace_back(static_cast<std::size_t>(bytes)).data();
-    }
+    std::byte* scratch(std::int64_t bytes) { return dry_ ? nullptr : scratch_.take(bytes); }
 
     // The type that holds the most values.
     std::string main_type() const {
         std::map<std::string, std::int64_t> values;
         for (const auto& [name, matrix] : matrices()) {
-            values[lower(matrix->encoding())] += matrix->rows() * matrix->cols();
+            values[lower_case(matrix->encoding())] += matrix->rows() * matrix->cols();
         }
         for (const TensorInfo& tensor : table().list()) {
             if (tensor.quant_type) values[std::string(kernels::info(*tensor.quant_type).name)] += tensor.elements();
-            if (tensor.stored != nullptr) values[lower(tensor.stored->name)] += tensor.elements();
+            if (tensor.stored != nullptr) values[lower_case(tensor.stored->name)] += tensor.elements();
             // MXFP4 in safetensors: bytes of two codes.
             if (tensor.name.ends_with("_blocks")) values["mxfp4"] += 2 * tensor.elements();
         }
@@ -507,10 +578,11 @@ private:
     }
 
     std::set<std::string, std::less<>> used_;
-    std::set<std::string, std::less<>> unpacked_;  // that devices keep as Packing::plain
-    std::deque<std::vector<std::byte>> scratch_;
-    std::map<std::string, std::vector<std::byte>, std::less<>> tables_;  // packed, by name
-    std::deque<kernels::Packing> packings_;                              // with factors of their own
+    std::set<std::string, std::less<>> unpacked_;        // that devices keep as Packing::plain
+    std::set<std::string, std::less<>> tables_of_rows_;  // of which a token reads a row
+    Scratch scratch_;
+    std::deque<std::vector<std::byte>> joined_;
+    std::deque<kernels::Packing> packings_;  // with factors of their own
     bool dry_ = false;
 };
 
@@ -688,21 +760,26 @@ std::vector<Encoding> encodings_of(ModelSource& source) {
     return file != nullptr ? file->encodings() : std::vector<Encoding>();
 }
 
-std::int64_t kept_bytes(ModelSource& source, const TensorName& name, TensorShape shape) {
-    if (auto* const file = dynamic_cast<FileSource*>(&source)) return file->kept_bytes(name, shape);
-    if (const auto* const made = dynamic_cast<const SyntheticSource*>(&source)) return made->kept_bytes(name, shape);
-    const std::int64_t bytes = source.tensor(name, shape).bytes();
+TensorView kept_view(ModelSource& source, const TensorName& name, TensorShape shape) {
+    if (auto* const file = dynamic_cast<FileSource*>(&source)) return file->kept_view(name, shape);
+    if (const auto* const made = dynamic_cast<const SyntheticSource*>(&source)) return made->kept_view(name, shape);
+    const TensorView view = source.tensor(name, shape);
     source.release();
-    return bytes;
+    return view;
 }
 
 std::int64_t ModelSource::embedding_bytes() {
     return tensor({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();
 }
 
-std::int64_t unpacked_bytes(ModelSource& source) {
+std::vector<UnpackedMatrices> unpacked_on_a_device(ModelSource& source) {
     auto* const file = dynamic_cast<FileSource*>(&source);
-    return file != nullptr ? file->more_on_a_device(false) : 0;
+    return file != nullptr ? file->unpacked_on_a_device() : std::vector<UnpackedMatrices>();
+}
+
+std::int64_t narrowed_bytes(ModelSource& source) {
+    auto* const file = dynamic_cast<FileSource*>(&source);
+    return file != nullptr ? file->narrowed_bytes() : 0;
 }
 
 void ModelSource::place_layers(std::vector<std::int32_t> devices) {

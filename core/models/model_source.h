@@ -90,6 +90,9 @@ public:
     // The caller needs none of the tensors returned so far, except tables that stay mapped ("token_embd" and
     // "per_layer_token_embd").
     virtual void release() {}
+    // No further tensor is taken: gives back the memory that release() keeps for the next one. A model keeps its
+    // source.
+    virtual void finish() {}
     // Bytes of all weights, as stored.
     virtual std::int64_t weight_bytes() = 0;
     // What weights take in addition on a device: its panels of packed rows are wider, and it unpacks some matrices.

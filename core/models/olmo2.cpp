@@ -1,8 +1,8 @@
 // core/models/olmo2.cpp: OLMo 2 and 3: norms only after each branch, and norms over all heads of Q and of K. OLMo 3 has
 // a window in three of four layers, and yarn in the others only.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -24,16 +24,16 @@ void read(Keys& keys, ModelConfig& config) {
     }
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    const LayerConfig own = stages.layer(i);
-    kernels::AttentionInSpec in = stages.attention_in(i, {});
-    in.q_norm = stages.norm(i, "attn_q_norm", std::int64_t{own.heads} * own.head_dim);
-    in.k_norm = stages.norm(i, "attn_k_norm", std::int64_t{own.kv_heads} * own.head_dim);
+void layer(OpMaker& maker, std::int32_t i) {
+    const LayerConfig own = maker.layer(i);
+    kernels::AttentionInSpec in = maker.attention_in(i, {});
+    in.q_norm = maker.norm(i, "attn_q_norm", std::int64_t{own.heads} * own.head_dim);
+    in.k_norm = maker.norm(i, "attn_k_norm", std::int64_t{own.kv_heads} * own.head_dim);
     in.whole_norms = true;
-    stages.add(in);
-    stages.add(stages.attend(i));
-    stages.add(stages.attention_out(i, "post_attention_norm"));
-    stages.add_mlp(i, {}, "post_ffw_norm");
+    maker.add(in);
+    maker.add(maker.attend(i));
+    maker.add(maker.attention_out(i, "post_attention_norm"));
+    maker.add_mlp(i, {}, "post_ffw_norm");
 }
 
 constexpr std::string_view kShapeKeys = R"("rms_norm_eps": 1e-6, "rope_theta": 500000)";

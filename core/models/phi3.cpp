@@ -1,8 +1,8 @@
 // core/models/phi3.cpp: Phi-3 and Phi-4: Llama's layout with Q, K and V in one matrix, and gate and up in another; long
 // contexts by a second list of rope factors.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -22,10 +22,10 @@ void read(Keys& keys, ModelConfig& config) {
     keys.expect_flag({}, "attention_bias", false, "is true, which is not supported");
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    stages.add_attention(i);
-    stages.add(stages.fused_mlp_in(i));
-    stages.add(stages.mlp_out(i));
+void layer(OpMaker& maker, std::int32_t i) {
+    maker.add_attention(i);
+    maker.add(maker.fused_mlp_in(i));
+    maker.add(maker.mlp_out(i));
 }
 
 constexpr std::string_view kShapeKeys = R"("rms_norm_eps": 1e-5)";

@@ -1,7 +1,7 @@
 // core/models/qwen2.cpp: Qwen2 and Qwen2.5, the Coder models included: Llama's layout with biases on Q, K and V.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -15,7 +15,7 @@ void read(Keys& keys, ModelConfig& config) {
     config.qkv_bias = true;
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 constexpr std::string_view kShapeKeys =
     R"("max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000)";

@@ -1,7 +1,7 @@
 // core/models/qwen3.cpp: Qwen3: Llama's layout with norms of Q and K per head.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -16,7 +16,7 @@ void read(Keys& keys, ModelConfig& config) {
     config.qkv_bias = config.attention_out_bias = keys.flag_or({}, "attention_bias", false);
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 constexpr std::string_view kShapeKeys =
     R"("head_dim": 128, "max_position_embeddings": 40960, "vocab_size": 151936, "rms_norm_eps": 1e-6,

@@ -7,7 +7,8 @@
 
 #include "core/models/encodings.h"
 #include "core/models/model_source.h"
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
+#include "kernels/quant/packed_panels.h"
 #include "kernels/row_division.h"
 
 namespace foresay::core {
@@ -45,7 +46,7 @@ public:
         const bool table = name.is_table() || name.part == "per_layer_token_embd";
         if (!table && seen_.insert(key).second) {
             const bool tied = name.is_head() && config_.tied_head;
-            add(name, shape, tied ? source_.embedding_bytes() : kept_bytes(source_, name, shape));
+            add(name, shape, tied ? source_.embedding_bytes() : kept_view(source_, name, shape).bytes());
         }
         return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
     }
@@ -84,6 +85,30 @@ private:
     std::set<std::string> seen_;
 };
 
+// Asks a source for the types of what it has in its layers, and for nothing else.
+class Types final : public ModelSource {
+public:
+    explicit Types(ModelSource& source) : source_(source) {
+        config_ = source.config();
+        path_ = source.path();
+    }
+    kernels::TensorView tensor(const TensorName& name, TensorShape shape) override {
+        if (name.layer >= 0 && shape.rows > 1) {
+            const kernels::TensorView view = kept_view(source_, name, shape);
+            const bool packed = view.packing == nullptr || devices_keep_packed(*view.packing);
+            types.insert(packed ? view.quant_type : view.packing->plain);
+        }
+        return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
+    }
+    bool has(const TensorName& name) const override { return source_.has(name); }
+    std::int64_t weight_bytes() override { return source_.weight_bytes(); }
+
+    std::set<kernels::QuantType> types;
+
+private:
+    ModelSource& source_;
+};
+
 std::string of(std::int32_t part, std::int32_t whole, const std::string& what) {
     return std::to_string(part) + " of " + std::to_string(whole) + " " + what;
 }
@@ -92,15 +117,31 @@ std::string of(std::int32_t part, std::int32_t whole, const std::string& what) {
 
 RowBytes row_bytes(ModelSource& source, std::span<const std::int32_t> shares, std::int64_t expanded) {
     Parts parts(source, shares);
-    const StageMaker::Sink check = [](const PlacedStage& stage) {
-        if (const auto* in = std::get_if<kernels::AttentionInSpec>(&stage.spec)) kernels::check_divides(*in);
+    const OpMaker::Sink check = [](const PlacedOp& placed) {
+        if (const auto* in = std::get_if<kernels::AttentionInSpec>(&placed.spec)) kernels::check_divides(*in);
     };
-    StageMaker(parts, {.context = source.config().context_length, .check_weights = false}, check).run();
+    OpMaker(parts, {.context = source.config().context_length, .check_weights = false}, check).run();
     RowBytes bytes = std::move(parts.bytes);
     const std::int64_t all = std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
     for (std::size_t r = 0; r < shares.size(); ++r) bytes.weights[r] += expanded * shares[r] / all;
     bytes.tables = source.embedding_bytes() + source.per_layer_table_bytes();
     return bytes;
+}
+
+kernels::LinkFacts link_facts(ModelSource& source) {
+    Types tensors(source);
+    kernels::LinkFacts facts;
+    facts.experts = source.config().experts.count > 0;
+    facts.layer_embeddings = source.config().shape.per_layer > 0;
+    const OpMaker::Sink look = [&](const PlacedOp& placed) {
+        if (const auto* attend = std::get_if<kernels::AttendSpec>(&placed.spec))
+            facts.soft_caps |= attend->soft_cap > 0;
+        const auto* const in = std::get_if<kernels::AttentionInSpec>(&placed.spec);
+        if (in != nullptr) facts.layer_norms |= in->norm.kind == kernels::NormKind::layer && !in->norm.empty();
+    };
+    OpMaker(tensors, {.context = source.config().context_length, .check_weights = false}, look).run();
+    facts.types.assign(tensors.types.begin(), tensors.types.end());
+    return facts;
 }
 
 std::vector<std::int32_t> choose_shares(std::span<const std::int64_t> memory, std::int64_t needed) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/models/model_config.h"
+#include "kernels/layer_share.h"
 
 namespace foresay::core {
 
@@ -24,6 +25,9 @@ struct RowBytes {
 // Tensor by tensor, as they are in memory; reads none of them. A device's panels of packed rows may take more: that is
 // counted, in proportion, where `expanded` says how many bytes that is for the whole model.
 RowBytes row_bytes(ModelSource& source, std::span<const std::int32_t> shares, std::int64_t expanded = 0);
+
+// Whether its forwards can be linked is decided by these. Reads no tensor.
+kernels::LinkFacts link_facts(ModelSource& source);
 
 // Equal shares where each device has room for one of `needed` bytes in all, else in proportion to their memory.
 std::vector<std::int32_t> choose_shares(std::span<const std::int64_t> memory, std::int64_t needed);

@@ -1,7 +1,7 @@
 // core/models/seed_oss.cpp: Seed-OSS: Llama's layout with biases on Q, K and V.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -20,7 +20,7 @@ void read(Keys& keys, ModelConfig& config) {
     config.mlp_bias = keys.flag_or({}, "mlp_bias", false);
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i, "post_attention_norm"); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i, "post_attention_norm"); }
 
 constexpr std::string_view kShapeKeys =
     R"("max_position_embeddings": 524288, "vocab_size": 155136, "rms_norm_eps": 1e-6, "rope_theta": 10000000)";

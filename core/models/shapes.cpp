@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {

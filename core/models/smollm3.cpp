@@ -1,7 +1,7 @@
 // core/models/smollm3.cpp: SmolLM3: Llama's layout, with every fourth layer without rope.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -26,7 +26,7 @@ void read(Keys& keys, ModelConfig& config) {
     }
 }
 
-void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
+void layer(OpMaker& maker, std::int32_t i) { maker.add_plain_layer(i); }
 
 constexpr std::string_view kShapeKeys =
     R"("max_position_embeddings": 65536, "vocab_size": 128256, "rms_norm_eps": 1e-6, "rope_theta": 5000000)";

@@ -1,7 +1,7 @@
 // core/models/starcoder2.cpp: StarCoder2: LayerNorm, biases everywhere, and a feed-forward network without a gate.
 
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 
 namespace foresay::core {
 namespace {
@@ -26,16 +26,16 @@ void read(Keys& keys, ModelConfig& config) {
     config.window = keys.count_or("attention.sliding_window", "sliding_window", 0);
 }
 
-void layer(StageMaker& stages, std::int32_t i) {
-    stages.add_attention(i);
-    const std::int64_t ff = stages.layer(i).d_ff;
-    kernels::MlpInSpec in{.shape = stages.shape(i),
-                          .norm = stages.norm(i, "ffn_norm", stages.width()),
-                          .up = stages.matrix(i, "ffn_up", ff, stages.width()),
-                          .activation = stages.config().activation};
-    if (stages.config().mlp_bias) in.up_bias = stages.vector(i, "ffn_up", ff, "bias");
-    stages.add(in);
-    stages.add(stages.mlp_out(i));
+void layer(OpMaker& maker, std::int32_t i) {
+    maker.add_attention(i);
+    const std::int64_t ff = maker.layer(i).d_ff;
+    kernels::MlpInSpec in{.shape = maker.shape(i),
+                          .norm = maker.norm(i, "ffn_norm", maker.width()),
+                          .up = maker.matrix(i, "ffn_up", ff, maker.width()),
+                          .activation = maker.config().activation};
+    if (maker.config().mlp_bias) in.up_bias = maker.vector(i, "ffn_up", ff, "bias");
+    maker.add(in);
+    maker.add(maker.mlp_out(i));
 }
 
 constexpr std::string_view kShapeKeys =

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 
 namespace foresay::core {
 
@@ -50,25 +50,25 @@ QuantType SyntheticSource::quant_type_of(const TensorName& name, TensorShape sha
     return quant_type_;
 }
 
-std::int64_t SyntheticSource::kept_bytes(const TensorName& name, TensorShape shape) const {
-    return shape.rows * kernels::row_bytes(quant_type_of(name, shape), shape.cols);
+kernels::TensorView SyntheticSource::kept_view(const TensorName& name, TensorShape shape) const {
+    return {quant_type_of(name, shape), shape.rows, shape.cols, nullptr};
 }
 
 std::int64_t SyntheticSource::weight_bytes() {
     std::int64_t sum = 0;
     for (const TensorUse& use : tensors_of(config_)) {
-        if (!use.name.is_head() || !config_.tied_head) sum += kept_bytes(use.name, use.shape);
+        if (!use.name.is_head() || !config_.tied_head) sum += kept_view(use.name, use.shape).bytes();
     }
     return sum;
 }
 
 std::int64_t SyntheticSource::embedding_bytes() {
-    return kept_bytes({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model});
+    return kept_view({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();
 }
 
 std::int64_t SyntheticSource::per_layer_table_bytes() {
     const std::int64_t width = std::int64_t{config_.shape.per_layer} * config_.shape.layers;
-    return width > 0 ? kept_bytes({.part = "per_layer_token_embd"}, {config_.shape.vocab, width}) : 0;
+    return width > 0 ? kept_view({.part = "per_layer_token_embd"}, {config_.shape.vocab, width}).bytes() : 0;
 }
 
 void SyntheticSource::release() {
@@ -85,7 +85,7 @@ kernels::TensorView SyntheticSource::tensor(const TensorName& asked, TensorShape
                                           : name.part == "per_layer_token_embd" ? &per_layer_table_
                                                                                 : nullptr;
     if (table == nullptr || table->empty()) {
-        const std::size_t size = static_cast<std::size_t>(kept_bytes(name, shape));
+        const std::size_t size = static_cast<std::size_t>(kept_view(name, shape).bytes());
         more_layers_ = name.layer >= 0 && name.layer + 1 < config_.shape.layers;
         std::vector<std::byte>& data = table != nullptr ? *table : scratch_.emplace_back();
         const auto spare = std::ranges::find(spare_, size, &std::vector<std::byte>::size);

@@ -30,8 +30,8 @@ public:
     std::int64_t weight_bytes() final;
     std::int64_t embedding_bytes() final;
     std::int64_t per_layer_table_bytes() final;
-    // Bytes of a tensor, which need not be made for it.
-    std::int64_t kept_bytes(const TensorName& name, TensorShape shape) const;
+    // A tensor without data, which need not be made for it.
+    kernels::TensorView kept_view(const TensorName& name, TensorShape shape) const;
 
 protected:
     SyntheticSource(const ModelConfig& config, kernels::QuantType quant_type, kernels::QuantType head,

@@ -1,10 +1,10 @@
 // core/text/tokenizer_json.h: reads tokenizer.json of the Hugging Face tokenizers library into plain data.
 //
 // Supported: models BPE, with or without byte fallback, and Unigram; normalizers NFC, NFD, NFKC, NFKD, Prepend,
-// Replace,
-//           Strip and Precompiled; pre-tokenizers ByteLevel (last), Metaspace, Split, Digits, Punctuation, Whitespace,
-//           WhitespaceSplit and CharDelimiterSplit; post-processors ByteLevel and TemplateProcessing; decoders
-//           ByteLevel, Replace, ByteFallback, Fuse, Strip and Metaspace; sequences of all of them; added tokens.
+//           Replace, Strip and Precompiled; pre-tokenizers ByteLevel (last), Metaspace, Split, Digits, Punctuation,
+//           Whitespace, WhitespaceSplit and CharDelimiterSplit; post-processors ByteLevel and TemplateProcessing;
+//           decoders ByteLevel, Replace, ByteFallback, Fuse, Strip and Metaspace; sequences of all of them; added
+//           tokens.
 // Threads:  a pure function.
 // Cost:     vocabulary and merges are read as a stream, without a tree. Nesting, and the size of everything else, are
 //           limited.

@@ -1,6 +1,6 @@
 // core/weights/ggml_types.h: the tensor types of GGUF files, by number, and their block sizes.
 //
-// Source:   enum ggml_type and its type traits (ggml, include/ggml.h).
+// Source:   enum ggml_type and its type traits (ggml, include/ggml.h), and those of ikawrakow/ik_llama.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ struct GgmlType {
     std::string name;
     std::int32_t block_elements = 0;  // 0: a type whose size is not known here
     std::int32_t block_bytes = 0;
+    std::int32_t row_bytes = 0;                    // of each row, before its blocks
     std::optional<kernels::QuantType> quant_type;  // that the kernels multiply as it is
     const kernels::StoredType* stored = nullptr;   // else what it is packed into; null: foresay cannot compute with it
 };

@@ -219,7 +219,11 @@ void Reader::set_bytes(TensorInfo& tensor, const GgmlType& type) const {
         fail("tensor " + quote(tensor.name) + " has rows of " + std::to_string(cols) + " values, not whole " +
              type.name + " blocks");
     }
-    if (__builtin_mul_overflow(tensor.elements() / type.block_elements, type.block_bytes, &tensor.bytes)) {
+    std::int64_t rows_bytes = 0;
+    const std::int64_t rows = cols > 0 ? tensor.elements() / cols : 0;
+    if (__builtin_mul_overflow(tensor.elements() / type.block_elements, type.block_bytes, &tensor.bytes) ||
+        __builtin_mul_overflow(rows, type.row_bytes, &rows_bytes) ||
+        __builtin_add_overflow(tensor.bytes, rows_bytes, &tensor.bytes)) {
         fail("tensor " + quote(tensor.name) + " has an impossible size");
     }
 }

@@ -125,7 +125,7 @@ JsonConfig JsonConfig::parse(std::string_view text, std::string path) {
     check_json_depth(text, path);
     auto document = std::make_shared<Document>();
     try {
-        // Of a member that is there twice the library keeps the last.
+        // Where a member is there twice, the library keeps the last.
         std::vector<std::set<std::string>> open;
         std::string twice;
         document->root = json::parse(text, [&](int, json::parse_event_t event, const json& parsed) {
@@ -182,6 +182,16 @@ JsonConfig JsonConfig::object(std::string_view object) const {
 JsonConfig JsonConfig::member_object(const std::string& name) const {
     const auto found = document_->root.find(name);
     return found != document_->root.end() && found->is_object() ? part_of({*found}) : JsonConfig();
+}
+
+std::vector<JsonConfig> JsonConfig::objects(std::string_view array) const {
+    const json* value = document_->find(array);
+    std::vector<JsonConfig> all;
+    if (value == nullptr || !value->is_array()) return all;
+    for (const json& element : *value) {
+        if (element.is_object()) all.push_back(part_of({element}));
+    }
+    return all;
 }
 
 bool JsonConfig::is_off(std::string_view member) const {

@@ -39,6 +39,8 @@ public:
     // member's, dots and all.
     JsonConfig object(std::string_view object) const;
     JsonConfig member_object(const std::string& name) const;
+    // The objects of an array, each as a document of its own; empty when it is absent or no array.
+    std::vector<JsonConfig> objects(std::string_view array) const;
     // Whether the member is absent, false, or an empty string, array or object.
     bool is_off(std::string_view member) const;
 

@@ -42,6 +42,7 @@ std::unique_ptr<kernels::HostLink> open_link(const Launch& launch, const core::C
     const kernels::Nccl& nccl = kernels::Nccl::open();
     kernels::HostLink::Options options{.rank = launch.rank, .size = launch.size};
     options.start_seconds = launch.start_seconds;
+    options.interrupted = launch.interrupted;
     options.device = link_device(config, launch.rank);
     const bool by_address = std::getenv("NCCL_COMM_ID") != nullptr;
     if (launch.rank == 0 || by_address) {
@@ -80,6 +81,7 @@ std::shared_ptr<Hosts> Hosts::join(const Launch& launch, const core::Config& con
             hosts->devices_.push_back(std::move(device));
         }
     }
+    hosts->group_->all_joined();
     return hosts;
 }
 

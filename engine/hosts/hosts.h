@@ -63,7 +63,7 @@ private:
 };
 
 // Serves the layers of the other ranks until rank 0 ends. Returns the line that says so. `ready`: called with a line
-// once rank 0 is connected.
+// once rank 0 is connected, from when on Launch::interrupted is not looked at; what it throws ends this.
 std::string serve_layers(const Launch& launch, const core::Config& config, const EngineOptions& options,
                          const std::string& version, const std::function<void(const std::string&)>& ready);
 

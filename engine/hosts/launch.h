@@ -5,6 +5,7 @@
 // Errors:   Error: variables that contradict each other, or one that is missing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,6 +22,8 @@ struct Launch {
     std::string origin;            // "RANK and WORLD_SIZE"
     double start_seconds = 120.0;  // for all ranks to come: FORESAY_HOST_START
     double seconds = 4.0;          // for an answer: FORESAY_HOST_WAIT
+    // Becomes true when the user wants no longer to wait for all ranks to come; null: never.
+    const std::atomic<bool>* interrupted = nullptr;
 };
 
 // nullopt: there is one process. `variable` reads one of the environment; null: it is not set.

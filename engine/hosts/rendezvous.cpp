@@ -58,18 +58,41 @@ Clock::time_point after(double seconds) {
     return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Waits until `descriptor` is ready for `events`.
-bool ready(int descriptor, short events, Clock::time_point end) {
-    pollfd wait{descriptor, events, 0};
-    const double seconds = left(end);
-    return seconds > 0.0 && ::poll(&wait, 1, static_cast<int>(std::ceil(seconds * 1000.0))) > 0;
+// A wait, and what ends it before its time.
+struct Patience {
+    Clock::time_point end;
+    const Launch& launch;
+
+    Patience sooner(double seconds) const { return {std::min(end, after(seconds)), launch}; }
+    // Throws Error when the user does not want to wait any more.
+    bool over() const {
+        if (launch.interrupted != nullptr && *launch.interrupted) {
+            throw Error("interrupted while rank " + std::to_string(launch.rank) + " waited for the other ranks");
+        }
+        return left(end) <= 0.0;
+    }
+};
+
+// Waits until `descriptor` is ready for `events`. In short waits, because a signal that comes before poll() ends none,
+// and signals of all kinds end one.
+bool ready(int descriptor, short events, const Patience& patience) {
+    constexpr double kLook = 0.1;
+    while (!patience.over()) {
+        pollfd wait{descriptor, events, 0};
+        const double seconds = std::min(kLook, left(patience.end));
+        const int found = ::poll(&wait, 1, std::max(0, static_cast<int>(std::ceil(seconds * 1000.0))));
+        if (found > 0) return true;
+        if (found < 0 && errno != EINTR) return false;
+    }
+    return false;
 }
 
-bool read_all(int descriptor, void* to, std::size_t size, Clock::time_point end) {
+bool read_all(int descriptor, void* to, std::size_t size, const Patience& patience) {
     auto* bytes = static_cast<char*>(to);
     while (size > 0) {
-        if (!ready(descriptor, POLLIN, end)) return false;
+        if (!ready(descriptor, POLLIN, patience)) return false;
         const ssize_t got = ::recv(descriptor, bytes, size, 0);
+        if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return false;
         bytes += got;
         size -= static_cast<std::size_t>(got);
@@ -77,11 +100,12 @@ bool read_all(int descriptor, void* to, std::size_t size, Clock::time_point end)
     return true;
 }
 
-bool write_all(int descriptor, const void* from, std::size_t size, Clock::time_point end) {
+bool write_all(int descriptor, const void* from, std::size_t size, const Patience& patience) {
     const auto* bytes = static_cast<const char*>(from);
     while (size > 0) {
-        if (!ready(descriptor, POLLOUT, end)) return false;
+        if (!ready(descriptor, POLLOUT, patience)) return false;
         const ssize_t put = ::send(descriptor, bytes, size, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
         if (put <= 0) return false;
         bytes += put;
         size -= static_cast<std::size_t>(put);
@@ -116,7 +140,7 @@ std::string shown_host(const char (&host)[kName]) {
 // On every address of this host, since the one that the others use may be translated.
 Socket listen_at(const Launch& launch) {
     for (const int family : {AF_INET6, AF_INET}) {
-        Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (!socket) continue;
         const int on = 1, off = 0;
         ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -144,14 +168,14 @@ Socket listen_at(const Launch& launch) {
 }
 
 Meeting receive_all(const Launch& launch, const kernels::NcclId& id) {
-    const auto end = after(launch.start_seconds);
+    const Patience patience{after(launch.start_seconds), launch};
     const Socket listening = listen_at(launch);
     Meeting meeting{id, std::vector<std::string>(static_cast<std::size_t>(launch.size))};
     meeting.hosts[0] = host_name();
     std::vector<bool> here(meeting.hosts.size());
     here[0] = true;
     while (std::ranges::find(here, false) != here.end()) {
-        if (!ready(listening.get(), POLLIN, end)) {
+        if (!ready(listening.get(), POLLIN, patience)) {
             std::string missing;
             for (std::size_t rank = 1; rank < here.size(); ++rank) {
                 if (!here[rank]) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
@@ -163,7 +187,7 @@ Meeting receive_all(const Launch& launch, const kernels::NcclId& id) {
         const Socket one(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!one) continue;
         // Others that connect say something else, or nothing.
-        const auto soon = after(kGreeting);
+        const Patience soon{after(kGreeting), launch};
         Greeting greeting;
         if (!read_all(one.get(), &greeting, sizeof(greeting), soon)) continue;
         if (std::memcmp(greeting.magic, Greeting().magic, sizeof(greeting.magic)) != 0) continue;
@@ -184,7 +208,7 @@ Meeting receive_all(const Launch& launch, const kernels::NcclId& id) {
 // --------------------------------------------------------------------------------------------------- the others
 
 // Null: rank 0 is not there yet.
-Socket connect_to(const Launch& launch, Clock::time_point end) {
+Socket connect_to(const Launch& launch, const Patience& patience) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -194,7 +218,8 @@ Socket connect_to(const Launch& launch, Clock::time_point end) {
         Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, one->ai_protocol));
         if (!socket) continue;
         if (::connect(socket.get(), one->ai_addr, one->ai_addrlen) == 0) return socket;
-        if (errno != EINPROGRESS || !ready(socket.get(), POLLOUT, std::min(end, after(kGreeting)))) continue;
+        if (errno != EINPROGRESS && errno != EINTR) continue;
+        if (!ready(socket.get(), POLLOUT, patience.sooner(kGreeting))) continue;
         int problem = 0;
         socklen_t size = sizeof(problem);
         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &problem, &size);
@@ -204,12 +229,12 @@ Socket connect_to(const Launch& launch, Clock::time_point end) {
 }
 
 Meeting go_there(const Launch& launch) {
-    const auto end = after(launch.start_seconds);
+    const Patience patience{after(launch.start_seconds), launch};
     const Greeting greeting = greeting_of(launch);
-    while (left(end) > 0.0) {
+    while (!patience.over()) {
         Reply reply;
-        if (const Socket socket = connect_to(launch, end); socket) {
-            const auto soon = std::min(end, after(kGreeting));
+        if (const Socket socket = connect_to(launch, patience); socket) {
+            const Patience soon = patience.sooner(kGreeting);
             if (write_all(socket.get(), &greeting, sizeof(greeting), soon) &&
                 read_all(socket.get(), &reply, sizeof(reply), soon) &&
                 std::memcmp(reply.greeting.magic, greeting.magic, sizeof(greeting.magic)) == 0) {

@@ -117,6 +117,7 @@ std::string serve_layers(const Launch& launch, const core::Config& config, const
     if (choose_backend(own).rows) throw rows_on_one_host(own);
     const std::unique_ptr<kernels::HostLink> link = open_link(launch, own);
     LayerServer layers(own, options);
+    link->all_joined();
     ready(link->name(launch.rank) + " of " + std::to_string(launch.size) + " serves " + link->name(0));
     kernels::HostServer(*link, layers.server(launch, version)).run();
     return "rank 0 has ended";

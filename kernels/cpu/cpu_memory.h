@@ -7,11 +7,10 @@
 //           multiplied by. The order is page, layer, head, then K, V, so that a growing sequence touches memory page by
 //           page.
 // Low bits: (kernels/kv/low_bits.h) of 16 keys, a byte has the low four bits of two neighbouring values of one key,
-// then
-//           come bytes with the high two bits of four neighbouring values: [Dh / 2 + Dh / 4, 16]. Of a value vector,
-//           16 bytes have the low bits of values d ... d + 15 and d + 16 ... d + 31 (Dh rounded up to 32), then come 16
-//           bytes with the high bits of four such groups (Dh rounded up to 64). So one position never shares a byte
-//           with another.
+//           then come bytes with the high two bits of four neighbouring values: [Dh / 2 + Dh / 4, 16]. Of a value
+//           vector, 16 bytes have the low bits of values d ... d + 15 and d + 16 ... d + 31 (Dh rounded up to 32), then
+//           come 16 bytes with the high bits of four such groups (Dh rounded up to 64). So one position never shares a
+//           byte with another.
 // Cost:     q8 takes half the memory of f16. Compared with f16, attention of one row takes 0.9 to 1.0 times as long
 //           while K and V fit the processor's caches (1.3 on avx2 with one query head per key-value head), and 0.5 to
 //           0.85 times as long beyond.

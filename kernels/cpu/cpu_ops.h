@@ -81,7 +81,7 @@ public:
     std::unique_ptr<PreparedOp> prepare_part(const MlpInSpec& spec, Whole) override { return prepare(spec); }
     std::unique_ptr<PreparedOp> prepare_part(const MlpOutSpec& spec, Whole) override { return prepare(spec); }
     std::unique_ptr<PreparedOp> prepare_finish(const MlpOutSpec& spec) override;
-    std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec& spec, Part experts) override;
     std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec& spec) override;
     int64_t kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override;

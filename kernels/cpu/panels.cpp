@@ -1,20 +1,24 @@
 #include "kernels/cpu/panels.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/panel_codes.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/mxfp4.h"
+#include "kernels/quant/narrow_codes.h"
+#include "kernels/quant/pack_codes.h"
 #include "kernels/quant/packing.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_k.h"
 #include "kernels/quant/q5_k.h"
 #include "kernels/quant/q6_k.h"
 #include "kernels/quant/q8_0.h"
+#include "kernels/quant/square.h"
 
 namespace foresay::kernels::cpu {
 namespace {
@@ -26,14 +30,6 @@ using std::uint8_t;
 // a panel holds one word per output. Masks keep every shift within its byte, so byte order does not matter.
 constexpr uint32_t kNibbles = 0x0f0f0f0f;
 
-// The place of a number, as the byte of an int8, in kIq4Numbers; 16: it is none of them.
-constexpr std::array<uint8_t, 256> kIq4Place = [] {
-    std::array<uint8_t, 256> places{};
-    for (uint8_t& place : places) place = 16;
-    for (std::size_t i = 0; i < 16; ++i) places[static_cast<uint8_t>(kIq4Numbers[i])] = static_cast<uint8_t>(i);
-    return places;
-}();
-
 uint32_t word(const void* from) {
     uint32_t value;
     std::memcpy(&value, from, sizeof value);
@@ -42,10 +38,6 @@ uint32_t word(const void* from) {
 
 void put_word(uint8_t (&vector)[kVectorBytes], int output, uint32_t value) {
     std::memcpy(vector + 4 * output, &value, sizeof value);
-}
-
-void or_word(uint8_t (&vector)[kVectorBytes], int output, uint32_t value) {
-    put_word(vector, output, word(vector + 4 * output) | value);
 }
 
 // Moves the 32 four-bit codes of a group, stored in the low or the high nibbles of 32 bytes. A byte of the panel holds
@@ -121,69 +113,56 @@ void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelMX
     }
 }
 
-// A group of 32 codes below 4, 8 or 32.
-void put_codes(const uint8_t (&codes)[kGroupInputs], Codes2& out, int output) {
-    for (int g = 0; g < 8; ++g) {
-        or_word(out.low[g / 4], output, (word(codes + 4 * g) & 0x03030303) << (2 * (g % 4)));
-    }
-}
-void put_codes(const uint8_t (&codes)[kGroupInputs], Codes3& out, int output) {
-    for (int g = 0; g < 8; ++g) {
-        or_word(out.low[g / 4], output, (word(codes + 4 * g) & 0x03030303) << (2 * (g % 4)));
-        or_word(out.third, output, (word(codes + 4 * g) >> 2 & 0x01010101) << g);
-    }
-}
-void put_codes(const uint8_t (&codes)[kGroupInputs], Codes5& out, int output) {
-    put_nibbles(codes, false, out.low, output);
-    for (int g = 0; g < 8; ++g) or_word(out.fifth, output, (word(codes + 4 * g) >> 4 & 0x01010101) << g);
-}
-void put_codes(const uint8_t (&codes)[kGroupInputs], Codes4& out, int output) {
-    put_nibbles(codes, false, out.low, output);
-}
-
-// Two groups of 32 inputs of the type `From`, whose numbers code_of(block, i) turns into unsigned codes.
-template <class From, class Block, class CodeOf>
-void pack_narrow(const Source& source, std::int64_t block, std::int64_t groups, Block& out, const CodeOf& code_of) {
+// Two groups of 32 inputs of the type `From`, whose numbers codes_of(block, codes) turns into unsigned codes.
+template <class From, class Block, class CodesOf>
+void pack_narrow(const Source& source, std::int64_t block, std::int64_t groups, Block& out, const CodesOf& codes_of) {
     for (int half = 0; half < 2; ++half) {
         const std::int64_t group = 2 * block + half;
+        if (group >= groups) continue;
+        PanelGroup words;
         for (int output = 0; output < kPanelOutputs; ++output) {
             const auto* from = source.block<typename From::Block>(output, group);
-            if (!from || group >= groups) continue;
+            if (!from) {
+                words.clear(output);
+                continue;
+            }
             out.d[half][output] = from->d.bits();
             uint8_t codes[kGroupInputs];
-            for (int i = 0; i < kGroupInputs; ++i) codes[i] = static_cast<uint8_t>(code_of(*from, i));
-            put_codes(codes, out.codes[half], output);
+            codes_of(*from, codes);
+            words.set(output, codes);
         }
+        put(words, out.codes[half]);
+    }
+}
+// The numbers of a block, with `middle` added.
+template <int kMiddle>
+void codes_from(const Q4_0::Block& block, uint8_t (&codes)[kGroupInputs]) {
+    for (int j = 0; j < 16; ++j) {
+        codes[j] = static_cast<uint8_t>((block.codes[j] & 15) - 8 + kMiddle);
+        codes[j + 16] = static_cast<uint8_t>((block.codes[j] >> 4) - 8 + kMiddle);
     }
 }
 void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ2OfQ4_0& out) {
-    pack_narrow<Q4_0>(source, block, groups, out, [](const auto& from, int i) { return Q4_0::code(from, i) - 8 + 2; });
+    pack_narrow<Q4_0>(source, block, groups, out, codes_from<2>);
 }
 void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ3OfQ4_0& out) {
-    pack_narrow<Q4_0>(source, block, groups, out, [](const auto& from, int i) { return Q4_0::code(from, i) - 8 + 4; });
+    pack_narrow<Q4_0>(source, block, groups, out, codes_from<4>);
 }
 void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ5OfQ8_0& out) {
-    pack_narrow<Q8_0>(source, block, groups, out, [](const auto& from, int i) { return from.codes[i] + 16; });
+    pack_narrow<Q8_0>(source, block, groups, out, [](const Q8_0::Block& from, uint8_t(&codes)[kGroupInputs]) {
+        for (int i = 0; i < kGroupInputs; ++i) codes[i] = static_cast<uint8_t>(from.codes[i] + 16);
+    });
 }
+// A number of the table has as many below it as its place says; comparing runs on vectors, and a table does not.
 void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelIQ4_NL& out) {
-    pack_narrow<Q8_0>(source, block, groups, out,
-                      [](const auto& from, int i) { return kIq4Place[static_cast<uint8_t>(from.codes[i])]; });
-}
-
-void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ3OfQ6_K& out) {
-    for (int output = 0; output < kPanelOutputs; ++output) {
-        const auto* from = source.block<Q6_K::Block>(output, block);
-        if (!from) continue;
-        out.d[output] = from->d.bits();
-        for (int s = 0; s < 16; ++s) out.scales[s][output] = from->scales[s];
-        for (int g = 0; g < 8; ++g) {
-            uint8_t codes[kGroupInputs];
+    pack_narrow<Q8_0>(source, block, groups, out, [](const Q8_0::Block& from, uint8_t(&codes)[kGroupInputs]) {
+        for (uint8_t& code : codes) code = 0;
+        for (int place = 1; place < 16; ++place) {
             for (int i = 0; i < kGroupInputs; ++i) {
-                codes[i] = static_cast<uint8_t>(Q6_K::code(*from, kGroupInputs * g + i) - 32 + 4);
+                codes[i] = static_cast<uint8_t>(codes[i] + (from.codes[i] >= kIq4Numbers[place] ? 1 : 0));
             }
-            put_codes(codes, out.codes[g], output);
         }
-    }
+    });
 }
 
 void put_scales(const KScales& from, PairScales (&out)[4], int output) {
@@ -222,22 +201,47 @@ void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, Pan
     }
 }
 
-void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ6_K& out) {
+// The codes of values 32 g to 32 g + 31.
+GroupBytes codes_of(const Q6_K::Block& block, int g) {
+    const int half = g / 4, quarter = g % 4;
+    GroupBytes low, high;
+    std::memcpy(&low, block.low + half * 64 + quarter % 2 * 32, sizeof low);
+    std::memcpy(&high, block.high + half * 32, sizeof high);
+    for (int e = 0; e < 4; ++e) {
+        low.eights[e] =
+            (low.eights[e] >> (quarter / 2 * 4) & eight_of(15)) | (high.eights[e] >> (2 * quarter) & eight_of(3)) << 4;
+    }
+    return low;
+}
+// Codes of which kLess is taken: the panel's have a smaller middle.
+template <int kLess, class Block>
+void pack_q6_k(const Source& source, std::int64_t block, Block& out) {
     for (int output = 0; output < kPanelOutputs; ++output) {
         const auto* from = source.block<Q6_K::Block>(output, block);
         if (!from) continue;
         out.d[output] = from->d.bits();
         for (int s = 0; s < 16; ++s) out.scales[s][output] = from->scales[s];
-        for (int g = 0; g < 8; ++g) {
-            const int half = g / 4, quarter = g % 4;
-            put_nibbles(from->low + 64 * half + 32 * (quarter % 2), quarter >= 2, out.codes[g].low, output);
-            const uint8_t* high = from->high + 32 * half;  // bits 2 q and 2 q + 1 belong to quarter q
-            for (int j = 0; j < 8; ++j) {
-                or_word(out.codes[g].upper[j / 4], output,
-                        (word(high + 4 * j) >> (2 * quarter) & 0x03030303) << (2 * (j % 4)));
-            }
-        }
     }
+    for (int g = 0; g < 8; ++g) {
+        PanelGroup words;
+        for (int output = 0; output < kPanelOutputs; ++output) {
+            const auto* from = source.block<Q6_K::Block>(output, block);
+            if (!from) {
+                words.clear(output);
+                continue;
+            }
+            GroupBytes codes = codes_of(*from, g);
+            for (std::uint64_t& eight : codes.eights) eight -= eight_of(kLess);
+            words.set(output, codes);
+        }
+        put(words, out.codes[g]);
+    }
+}
+void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ6_K& out) {
+    pack_q6_k<0>(source, block, out);
+}
+void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ3OfQ6_K& out) {
+    pack_q6_k<32 - 4>(source, block, out);
 }
 
 // f16, bf16 and f32: numbers are copied unchanged.
@@ -259,67 +263,134 @@ void pack(const Source& source, std::int64_t input, std::int64_t /*groups*/, Pan
 template <class Block>
 void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint8_t* out) {
     const std::int64_t groups = tensor.cols / info(tensor.quant_type).block_elements;
-    for (int b = 0; b < blocks; ++b) pack(source, b, groups, reinterpret_cast<Block*>(out)[b]);
+    int b = 0;
+    if constexpr (std::is_same_v<Block, PanelF16>) {  // an input each
+        for (; b + kPanelOutputs <= blocks; b += kPanelOutputs) {
+            Square<std::uint16_t> square = {};
+            for (int output = 0; output < kPanelOutputs; ++output) {
+                const uint8_t* const row = source.rows[output];
+                if (row) std::memcpy(square.row(output), row + 2 * b, sizeof(Block));
+            }
+            square.transpose();
+            std::memcpy(out + b * std::int64_t{sizeof(Block)}, square.values, sizeof square.values);
+        }
+    }
+    for (; b < blocks; ++b) pack(source, b, groups, reinterpret_cast<Block*>(out)[b]);
 }
 
-// The least and the greatest number of a tensor's codes, and whether all are among those of IQ4_NL.
+// What the codes of a tensor use of their type's range.
 struct Numbers {
-    int least = 0, greatest = 0;
-    bool iq4 = true;
+    CodeRange range = {.least = 0, .greatest = 0, .iq4 = true};
 
     void add(int number) {
-        least = std::min(least, number);
-        greatest = std::max(greatest, number);
+        range.least = std::min(range.least, number);
+        range.greatest = std::max(range.greatest, number);
     }
-    bool within(int low, int high) const { return least >= low && greatest <= high; }
 };
 
-void add_numbers(const Q4_0::Block& block, Numbers& numbers) {
-    for (int i = 0; i < Q4_0::kElements; ++i) numbers.add(Q4_0::code(block, i) - 8);
-}
-void add_numbers(const Q8_0::Block& block, Numbers& numbers) {
-    for (const std::int8_t code : block.codes) {
-        numbers.add(code);
-        numbers.iq4 = numbers.iq4 && kIq4Place[static_cast<uint8_t>(code)] < 16;
+// The least and the greatest of many codes, byte by byte: a block's go to the places of the block before it, so that
+// the loops run on vectors and nothing is summed up until all have been seen. `middle` is what zero is stored as.
+struct Extremes {
+    uint8_t least[kGroupInputs], greatest[kGroupInputs];
+
+    explicit Extremes(uint8_t middle) {
+        std::ranges::fill(least, middle);
+        std::ranges::fill(greatest, middle);
     }
+    void add(const uint8_t (&codes)[kGroupInputs]) {
+        for (int i = 0; i < kGroupInputs; ++i) least[i] = std::min(least[i], codes[i]);
+        for (int i = 0; i < kGroupInputs; ++i) greatest[i] = std::max(greatest[i], codes[i]);
+    }
+    void add_to(Numbers& numbers, int middle) const {
+        numbers.add(*std::ranges::min_element(least) - middle);
+        numbers.add(*std::ranges::max_element(greatest) - middle);
+    }
+};
+
+// Of `count` neighbouring blocks.
+void add_numbers(const Q4_0::Block* blocks, std::int64_t count, Numbers& numbers) {
+    Extremes extremes(8);
+    for (std::int64_t b = 0; b < count; ++b) {
+        uint8_t codes[kGroupInputs];
+        codes_from<8>(blocks[b], codes);
+        extremes.add(codes);
+    }
+    extremes.add_to(numbers, 8);
 }
-void add_numbers(const Q6_K::Block& block, Numbers& numbers) {
-    for (int i = 0; i < Q6_K::kElements; ++i) numbers.add(Q6_K::code(block, i) - 32);
+void add_numbers(const Q8_0::Block* blocks, std::int64_t count, Numbers& numbers) {
+    Extremes extremes(128);
+    uint8_t all = 1;  // are numbers of IQ4_NL
+    for (std::int64_t b = 0; b < count; ++b) {
+        uint8_t codes[kGroupInputs];
+        for (int i = 0; i < kGroupInputs; ++i) codes[i] = static_cast<uint8_t>(blocks[b].codes[i] ^ 0x80);
+        extremes.add(codes);
+        if (!numbers.range.iq4) continue;
+        uint8_t some[kGroupInputs] = {};
+        for (const std::int8_t number : kIq4Numbers) {
+            const auto code = static_cast<uint8_t>(number ^ 0x80);
+            for (int i = 0; i < kGroupInputs; ++i) some[i] = static_cast<uint8_t>(some[i] | (codes[i] == code ? 1 : 0));
+        }
+        for (const uint8_t one : some) all &= one;
+        if (all == 0) numbers.range.iq4 = false;
+    }
+    extremes.add_to(numbers, 128);
+}
+void add_numbers(const Q6_K::Block* blocks, std::int64_t count, Numbers& numbers) {
+    Extremes extremes(32);
+    for (std::int64_t b = 0; b < count; ++b) {
+        for (int g = 0; g < Q6_K::kElements / kGroupInputs; ++g) {
+            const GroupBytes group = codes_of(blocks[b], g);
+            uint8_t codes[kGroupInputs];
+            std::memcpy(codes, &group, sizeof codes);
+            extremes.add(codes);
+        }
+    }
+    extremes.add_to(numbers, 32);
 }
 
 PanelType narrower(QuantType quant_type, const Numbers& numbers) {
-    if (quant_type == QuantType::q4_0 && numbers.within(-2, 1)) return PanelType::q2_of_q4_0;
-    if (quant_type == QuantType::q4_0 && numbers.within(-4, 3)) return PanelType::q3_of_q4_0;
-    if (quant_type == QuantType::q8_0 && numbers.iq4) return PanelType::iq4_nl_of_q8_0;
-    if (quant_type == QuantType::q8_0 && numbers.within(-16, 15)) return PanelType::q5_of_q8_0;
-    if (quant_type == QuantType::q6_k && numbers.within(-4, 3)) return PanelType::q3_of_q6_k;
-    return own_panel_type(quant_type);
+    const int bits = narrow_bits(quant_type, numbers.range);
+    if (bits == 0) return own_panel_type(quant_type);
+    if (quant_type == QuantType::q6_k) return PanelType::q3_of_q6_k;
+    if (quant_type == QuantType::q4_0) return bits == 2 ? PanelType::q2_of_q4_0 : PanelType::q3_of_q4_0;
+    return bits == 4 ? PanelType::iq4_nl_of_q8_0 : PanelType::q5_of_q8_0;
 }
+// What estimates say of a block's values is what panels have.
+template <class Panel>
+constexpr bool takes(QuantType type, int elements, int bits) {
+    return sizeof(Panel) == narrow_block_bytes(type, bits) * kPanelOutputs * (Panel::kInputs / elements);
+}
+static_assert(takes<PanelQ2OfQ4_0>(QuantType::q4_0, 32, 2) && takes<PanelQ3OfQ4_0>(QuantType::q4_0, 32, 3) &&
+              takes<PanelIQ4_NL>(QuantType::q8_0, 32, 4) && takes<PanelQ5OfQ8_0>(QuantType::q8_0, 32, 5) &&
+              takes<PanelQ3OfQ6_K>(QuantType::q6_k, 256, 3));
 
 template <class Type>
 PanelType panel_type_of(const TensorView& tensor) {
+    constexpr std::int64_t kAtOnce = 256;  // blocks; the first one alone decides most tensors
     const auto* blocks = reinterpret_cast<const typename Type::Block*>(tensor.data);
+    const std::int64_t count = tensor.elements() / Type::kElements;
     Numbers numbers;
-    for (std::int64_t b = 0; b < tensor.elements() / Type::kElements; ++b) {
-        add_numbers(blocks[b], numbers);
+    for (std::int64_t b = 0; b < count;) {
+        const std::int64_t some = b == 0 ? 1 : std::min(kAtOnce, count - b);
+        add_numbers(blocks + b, some, numbers);
         if (narrower(tensor.quant_type, numbers) == own_panel_type(tensor.quant_type)) break;
+        b += some;
     }
     return narrower(tensor.quant_type, numbers);
 }
 
-}  // namespace
+using Heads = const std::byte* const (&)[kPanelOutputs];
 
-namespace {
-
-// Field `offset` of `bytes` bytes of the heads of 16 rows.
-std::uint8_t* put_field(const std::byte* const (&heads)[kPanelOutputs], int offset, int bytes, std::uint8_t* out) {
+// The field of kBytes bytes at `offset` of the heads of 16 rows.
+template <int kBytes>
+std::uint8_t* put_field(Heads heads, int offset, std::uint8_t* out) {
     for (const std::byte* head : heads) {
-        if (head != nullptr) std::memcpy(out, head + offset, static_cast<std::size_t>(bytes));
-        out += bytes;
+        if (head != nullptr) std::memcpy(out, head + offset, kBytes);
+        out += kBytes;
     }
     return out;
 }
-std::uint8_t* put_floats(const std::byte* const (&heads)[kPanelOutputs], int offset, float factor, std::uint8_t* out) {
+std::uint8_t* put_floats(Heads heads, int offset, float factor, std::uint8_t* out) {
     for (const std::byte* head : heads) {
         float value = 0.0f;
         if (head != nullptr) std::memcpy(&value, head + offset, sizeof value);
@@ -329,14 +400,24 @@ std::uint8_t* put_floats(const std::byte* const (&heads)[kPanelOutputs], int off
     }
     return out;
 }
+// The bytes of each 16 inputs, which begin at byte 4.
+std::uint8_t* put_sixteens(Heads heads, std::uint8_t* out) {
+    static_assert(2 * kGroupsOfKHead == kPanelOutputs && kPanelOutputs == kSquare);
+    Square<uint8_t> square = {};
+    for (int output = 0; output < kPanelOutputs; ++output) {
+        if (heads[output] != nullptr) std::memcpy(square.row(output), heads[output] + 4, 16);
+    }
+    square.transpose();
+    std::memcpy(out, square.values, sizeof square.values);
+    return out + sizeof square.values;
+}
 
-std::uint8_t* put_heads(ScaleForm form, float factor, const std::byte* const (&heads)[kPanelOutputs],
-                        std::uint8_t* out) {
+std::uint8_t* put_heads(ScaleForm form, float factor, Heads heads, std::uint8_t* out) {
     switch (form) {
         case ScaleForm::f16_minimum:
-            return put_field(heads, 2, 2, put_field(heads, 0, 2, out));
+            return put_field<2>(heads, 2, put_field<2>(heads, 0, out));
         case ScaleForm::f16_zero: {
-            out = put_field(heads, 0, 2, out);
+            out = put_field<2>(heads, 0, out);
             for (const std::byte* head : heads) {
                 std::int16_t zero = 0;
                 if (head != nullptr) std::memcpy(&zero, head + 2, sizeof zero);
@@ -348,74 +429,84 @@ std::uint8_t* put_heads(ScaleForm form, float factor, const std::byte* const (&h
         }
         case ScaleForm::f32_minimum:
         case ScaleForm::f32_zero:
-            return put_field(heads, 4, 4, put_field(heads, 0, 4, out));
+            return put_field<4>(heads, 4, put_field<4>(heads, 0, out));
         case ScaleForm::f32_table:
             return put_floats(heads, 4, factor, put_floats(heads, 0, factor, out));
         case ScaleForm::e4m3:
             return put_floats(heads, 0, 256.0f, out);
         case ScaleForm::k_minimum:
-            out = put_field(heads, 2, 2, put_field(heads, 0, 2, out));
-            break;
+            return put_sixteens(heads, put_field<2>(heads, 2, put_field<2>(heads, 0, out)));
         case ScaleForm::k_table:
-            out = put_field(heads, 0, 4, out);
-            break;
+            return put_sixteens(heads, put_field<4>(heads, 0, out));
     }
-    for (int sixteen = 0; sixteen < 2 * kGroupsOfKHead; ++sixteen) out = put_field(heads, 4 + sixteen, 1, out);
     return out;
 }
 
-void put_codes(const uint8_t (&codes)[kGroupInputs], Codes6& out, int output) {
-    put_nibbles(codes, false, out.low, output);
-    for (int g = 0; g < 8; ++g) {
-        or_word(out.upper[g / 4], output, (word(codes + 4 * g) >> 4 & 0x03030303) << (2 * (g % 4)));
-    }
-}
-void put_codes(const uint8_t (&codes)[kGroupInputs], Codes8& out, int output) {
-    for (int g = 0; g < 8; ++g) put_word(out.vectors[g], output, word(codes + 4 * g));
-}
+// The vectors of codes of a number of bits.
+template <int kBits>
+struct PanelCodes;
+template <>
+struct PanelCodes<2> : std::type_identity<Codes2> {};
+template <>
+struct PanelCodes<3> : std::type_identity<Codes3> {};
+template <>
+struct PanelCodes<4> : std::type_identity<Codes4> {};
+template <>
+struct PanelCodes<5> : std::type_identity<Codes5> {};
+template <>
+struct PanelCodes<6> : std::type_identity<Codes6> {};
+template <>
+struct PanelCodes<8> : std::type_identity<Codes8> {};
 
-void put_group(ScaleForm form, int bits, const uint8_t (&codes)[kGroupInputs], uint8_t* out, int output) {
-    if (form == ScaleForm::e4m3) {
-        for (int i = 0; i < kGroupInputs; ++i) out[kPanelOutputs * i + output] = codes[i];
-        return;
-    }
-    switch (bits) {
-        case 2:
-            return put_codes(codes, *reinterpret_cast<Codes2*>(out), output);
-        case 3:
-            return put_codes(codes, *reinterpret_cast<Codes3*>(out), output);
-        case 4:
-            return put_codes(codes, *reinterpret_cast<Codes4*>(out), output);
-        case 5:
-            return put_codes(codes, *reinterpret_cast<Codes5*>(out), output);
-        case 6:
-            return put_codes(codes, *reinterpret_cast<Codes6*>(out), output);
-        default:
-            return put_codes(codes, *reinterpret_cast<Codes8*>(out), output);
-    }
-}
-
-// The panel of 16 packed rows; null ones are beyond the matrix and become zeros.
-void pack_rows(const Packing& packing, const Source& source, std::int64_t groups, uint8_t* out) {
-    std::vector<PackedRow> rows;
-    std::vector<int> outputs;
+// The codes that lie `at` bytes into each of 16 rows; zeros where there is no row.
+template <int kBits>
+void put_packed_group(const Source& source, std::int64_t at, uint8_t* out) {
+    PanelGroup words;
     for (int output = 0; output < kPanelOutputs; ++output) {
-        if (source.rows[output] == nullptr) continue;
-        rows.emplace_back(packing, reinterpret_cast<const std::byte*>(source.rows[output]));
-        outputs.push_back(output);
+        const uint8_t* const row = source.rows[output];
+        words.set(output, row ? split_group<kBits>(reinterpret_cast<const std::byte*>(row + at)) : GroupBytes{});
     }
-    for (std::int64_t g = 0; g < groups; ++g) {
-        const std::uint8_t kind = packing.kind(g);
-        const int bits = kind & ~kHead;
-        const std::byte* heads[kPanelOutputs] = {};
-        uint8_t codes[kPanelOutputs][kGroupInputs];
-        for (std::size_t r = 0; r < rows.size(); ++r) {
-            const PackedGroup group = rows[r].next();
-            group.unpack(codes[r]);
-            heads[outputs[r]] = group.head;
+    put(words, *reinterpret_cast<typename PanelCodes<kBits>::type*>(out));
+}
+
+// The same of floats of eight bits, whose panels are bytes (input, output).
+void put_float_group(const Source& source, std::int64_t at, uint8_t* out) {
+    for (int half = 0; half < 2; ++half) {
+        Square<uint8_t> square = {};
+        for (int output = 0; output < kPanelOutputs; ++output) {
+            const uint8_t* const row = source.rows[output];
+            if (row) std::memcpy(square.row(output), row + at + 16 * half, 16);
         }
-        if ((kind & kHead) != 0) out = put_heads(packing.form, packing.factor, heads, out);
-        for (std::size_t r = 0; r < rows.size(); ++r) put_group(packing.form, bits, codes[r], out, outputs[r]);
+        square.transpose();
+        std::memcpy(out + half * sizeof square.values, square.values, sizeof square.values);
+    }
+}
+
+// The panel of 16 packed rows, which have the same fields at the same places; null ones are beyond the matrix and
+// become zeros.
+void pack_rows(const Packing& packing, const Source& source, std::int64_t groups, uint8_t* out) {
+    std::int64_t at = 0;  // in each row
+    std::size_t next_kind = 0;
+    for (std::int64_t g = 0; g < groups; ++g) {
+        const std::uint8_t kind = packing.kinds[next_kind++];
+        if (next_kind == packing.kinds.size()) next_kind = 0;
+        if ((kind & kHead) != 0) {
+            const std::byte* heads[kPanelOutputs] = {};
+            for (int output = 0; output < kPanelOutputs; ++output) {
+                const uint8_t* const row = source.rows[output];
+                if (row) heads[output] = reinterpret_cast<const std::byte*>(row + at);
+            }
+            out = put_heads(packing.form, packing.factor, heads, out);
+            at += head_bytes(packing.form);
+        }
+        const int bits = kind & ~kHead;
+        if (packing.form == ScaleForm::e4m3) {
+            put_float_group(source, at, out);
+        } else {
+            with_bits(bits,
+                      [&]<int kBits>(std::integral_constant<int, kBits>) { put_packed_group<kBits>(source, at, out); });
+        }
+        at += bits * (kPackedGroup / 8);
         out += kVectorBytes * bits;
     }
 }

@@ -213,8 +213,8 @@ std::unique_ptr<PreparedOp> CpuOps::prepare_finish(const MlpOutSpec& spec) {
     return after_matrix(spec);
 }
 
-std::unique_ptr<PreparedOp> CpuOps::prepare_experts(const MoeSpec& spec) {
-    std::unique_ptr<MoeOp> op = prepare_mixture(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare_experts(const MoeSpec& spec, Part experts) {
+    std::unique_ptr<MoeOp> op = prepare_mixture(part_of(spec, experts));
     op->part = MoePart::experts;
     return op;
 }

@@ -16,8 +16,6 @@ CudaVersions cuda_versions() { return {}; }
 
 std::size_t cublaslt_version() { return 0; }
 
-std::int32_t cuda_capability(std::string_view) { return 0; }
-
 bool cuda_peer_access(std::int32_t, std::int32_t) { return false; }
 
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {

@@ -20,12 +20,16 @@
 #include <atomic>
 #include <exception>
 #include <map>
+#include <optional>
 #include <type_traits>
 
 #include "base/error.h"
 #include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/decode/link_repair.h"
 #include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/device/peer_words.h"
 #include "kernels/cuda/device/read_bandwidth.h"
+#include "kernels/cuda/device/stream_marks.h"
 #include "kernels/cuda/forward/forward_runner.h"
 #include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
@@ -57,9 +61,12 @@ std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 // products to outweigh that.
 constexpr int32_t kPrefillRows = 2048;
 
+// From so many rows on, values are copied from device to device beside the ops. Fewer take less time than the events.
+constexpr int32_t kRowsCopiedBeside = 128;
+
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
-class CudaOps final : public Ops, public PackedRowsDevice, public LayerShare, public DeviceRows {
+class CudaOps final : public Ops, public LayerShare, public DeviceRows {
 public:
     // The stream is created at its first use and needs a DeviceScope, hence the lambda.
     explicit CudaOps(const CudaOptions& options)
@@ -71,6 +78,7 @@ public:
     ~CudaOps() override {
         const DeviceScope scope(device_.info().index, std::nothrow);
         cudaStreamSynchronize(stream_);
+        if (copies_ != nullptr) cudaStreamSynchronize(*copies_);
     }
 
     BackendInfo describe() const override {
@@ -87,16 +95,14 @@ public:
         cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
         return static_cast<int64_t>(free);
     }
-    bool keeps_rows_packed() const override {
-        const ContextScope scope = use();
-        return !gemv_scratch().little_shared;
-    }
     // Allocates and measures: some milliseconds, on the stream, after what is enqueued.
     double read_bandwidth() override {
         const ContextScope scope = use();
         return measure_read_bandwidth(stream_);
     }
     int32_t prefill_rows() const override { return kPrefillRows; }
+    // What mixed_gemm runs on.
+    bool reads_weights_once() const override { return device_.info().capability == 90; }
     bool makes_random_weights() const override { return true; }
     bool asynchronous() const override { return true; }
     void wait(Workspace& workspace) override {
@@ -181,7 +187,7 @@ public:
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                   int32_t max_logit_rows) override {
         const ContextScope scope = use();
-        return std::make_unique<CudaWorkspace>(device_, open_, shape, max_rows, max_logit_rows);
+        return std::make_unique<CudaWorkspace>(device_, open_, prefill_memory_, shape, max_rows, max_logit_rows);
     }
 
     // After the calls noted so far, which may write the page.
@@ -357,22 +363,40 @@ public:
         op->id = next_id();
         return op;
     }
-    bool shares_experts() const override { return false; }
-    std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec&) override { throw no_shared_experts(); }
-    std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec&) override { throw no_shared_experts(); }
+    std::unique_ptr<PreparedOp> prepare_experts(const MoeSpec& spec, Part experts) override {
+        return linear<PreparedMoe>(spec, MixtureWork::experts, OwnExperts{experts.first, experts.count});
+    }
+    std::unique_ptr<PreparedOp> prepare_expert_sum(const MoeSpec& spec) override {
+        const ContextScope scope = use();
+        auto op = std::make_unique<PreparedMoe>(spec, MixtureWork::sum);
+        op->id = next_id();
+        return op;
+    }
+    void agree(std::span<PreparedOp* const> experts) override {
+        std::vector<Mixture*> parts;
+        for (PreparedOp* const op : experts) {
+            if (auto* const moe = dynamic_cast<PreparedMoe*>(op)) parts.push_back(&moe->mixture);
+        }
+        Mixture::agree(parts);
+    }
     void start(Workspace& workspace) override {
         run_part(self(workspace), [] {});
     }
-    bool idle() override {
-        const cudaError_t status = cudaStreamQuery(stream_);
-        if (status == cudaErrorNotReady) return false;
-        cuda_check(status, "the device failed");
-        return true;
+    bool idle() override { return stream_.has_run() && (copies_ == nullptr || copies_->has_run()); }
+    void mark() override {
+        const ContextScope scope = use();
+        if (marks_ == nullptr) marks_ = std::make_unique<StreamMarks<Event>>();
+        marks_->mark(stream_);
     }
+    int64_t unreached() override { return marks_ != nullptr ? marks_->unreached() : 0; }
     void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override {
         CudaWorkspace& w = self(workspace);
-        check(std::ssize(to) == w.rows() * width, "memory of other rows");
+        check(std::ssize(to) == w.rows() * w.row_values(values, width), "memory of other rows");
         run_part(w, [&] {
+            if (values == Values::expert_outputs) {
+                launch_clear_slots(stream_, w.rows() * w.shape.experts_used, static_cast<int32_t>(width), w.own_experts,
+                                   w.experts.view());
+            }
             cuda_check(cudaMemcpyAsync(to.data(), w.values(values), to.size_bytes(), cudaMemcpyDeviceToHost, stream_),
                        "cannot copy values of a layer");
             stream_.wait();
@@ -380,7 +404,7 @@ public:
     }
     void write_values(Workspace& workspace, Values values, int64_t width, std::span<const float> from) override {
         CudaWorkspace& w = self(workspace);
-        check(std::ssize(from) == w.rows() * width, "memory of other rows");
+        check(std::ssize(from) == w.rows() * w.row_values(values, width), "memory of other rows");
         run_part(w, [&] {
             cuda_check(
                 cudaMemcpyAsync(w.values(values), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream_),
@@ -393,23 +417,23 @@ public:
         const std::size_t bytes = size(w.rows() * int64_t{w.shape.d_model}) * sizeof(float);
         run_part(w, [&] { cuda_check(cudaMemsetAsync(w.x.data(), 0, bytes, stream_), "cannot clear memory"); });
     }
-    // On the reader's stream, between two events where the other has a stream of its own.
+    // Few rows on the reader's stream, between two events where the other has a stream of its own.
     bool copy_values(const ValuesAt& to, LayerShare& other, const ValuesAt& from, int64_t count) override {
         auto* const source = dynamic_cast<CudaOps*>(&other);
         if (source == nullptr) return false;
         const bool apart = source->stream_.get() != stream_.get();
         if (apart && !(reaches(*source) && source->reaches(*this))) return false;
         CudaWorkspace &reader = self(to.workspace), &maker = self(from.workspace);
+        if (reader.rows() >= kRowsCopiedBeside) {
+            copy_beside(to, *source, from, count);
+            return true;
+        }
         source->run_part(maker, [&] {
             if (apart) source->event().record(source->stream_);
         });
         run_part(reader, [&] {
             if (apart) source->event().await_on(stream_);
-            const auto pitch = [](int64_t values) { return size(values) * sizeof(float); };
-            cuda_check(cudaMemcpy2DAsync(reader.values(to.values) + to.first, pitch(to.width),
-                                         maker.values(from.values) + from.first, pitch(from.width), pitch(count),
-                                         size(reader.rows()), cudaMemcpyDefault, stream_),
-                       "cannot copy values between devices");
+            copy_rows(to, from, count, stream_);
             if (apart) event().record(stream_);
         });
         // What the source does next may write over what is copied.
@@ -420,8 +444,84 @@ public:
         return true;
     }
 
+    std::string try_copies(std::span<LayerShare* const> all) override {
+        std::string pairs;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            for (std::size_t k = i + 1; k < all.size(); ++k) {
+                auto *const a = dynamic_cast<CudaOps*>(all[i]), *const b = dynamic_cast<CudaOps*>(all[k]);
+                if (a == nullptr || b == nullptr) continue;
+                const bool there = a->loses_words(*b), back = b->loses_words(*a);
+                if (!there && !back) continue;
+                pairs += (pairs.empty() ? "cuda:" : ", cuda:") + std::to_string(a->device_.info().index) +
+                         " and cuda:" + std::to_string(b->device_.info().index);
+            }
+        }
+        if (pairs.empty()) return {};
+        return "values that are copied between " + pairs +
+               " do not arrive as they were, though the driver reports peer access, so they go through host memory; "
+               "see whether an IOMMU is on";
+    }
+    bool copies_beside_ops(std::span<LayerShare* const> all) override {
+        for (LayerShare* const one : all) {
+            for (LayerShare* const other : all) {
+                auto *const a = dynamic_cast<CudaOps*>(one), *const b = dynamic_cast<CudaOps*>(other);
+                if (a == nullptr || b == nullptr || !a->reaches(*b)) return false;
+                if (a != b && a->stream_.get() == b->stream_.get()) return false;
+            }
+        }
+        return true;
+    }
+    int64_t shared_workspace_bytes(const ModelShape& shape, int32_t max_rows) const override {
+        return PrefillWorkspace::bytes(shape, max_rows);
+    }
+
+    // All make their outputs, then all take what they need of the others', then all go on.
+    bool gather_experts(std::span<LayerShare* const> all, std::span<Workspace* const> workspaces,
+                        std::span<const Part> experts) override {
+        check(all.size() <= kMostOwners, "few ranks");
+        std::vector<CudaOps*> ranks;
+        for (LayerShare* const share : all) ranks.push_back(dynamic_cast<CudaOps*>(share));
+        const auto apart = [&](std::size_t a, std::size_t b) {
+            return ranks[a]->stream_.get() != ranks[b]->stream_.get();
+        };
+        for (CudaOps* const one : ranks) {
+            for (CudaOps* const other : ranks) {
+                if (one == nullptr || other == nullptr || !one->reaches(*other)) return false;
+            }
+        }
+        const auto each = [&](const auto& body) {
+            for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r]->run_part(self(*workspaces[r]), [&] { body(r); });
+        };
+        // Rank r goes on when the others have done what they recorded.
+        const auto await_others = [&](std::size_t r) {
+            for (std::size_t o = 0; o < ranks.size(); ++o) {
+                if (apart(r, o)) ranks[o]->event().await_on(ranks[r]->stream_);
+            }
+        };
+        each([&](std::size_t r) { ranks[r]->event().record(ranks[r]->stream_); });
+        each(await_others);
+        each([&](std::size_t r) {
+            CudaWorkspace& w = self(*workspaces[r]);
+            TakeSlotsCall call;
+            call.slots = w.rows() * w.shape.experts_used;
+            call.width = w.shape.d_model;
+            call.choice = w.experts.view().choice;
+            call.out = w.experts.view().out;
+            for (std::size_t o = 0; o < ranks.size(); ++o) {
+                if (o == r || experts[o].count == 0) continue;
+                call.owners[call.count++] = {{experts[o].first, experts[o].count},
+                                             self(*workspaces[o]).experts.view().out};
+            }
+            launch_take_slots(ranks[r]->stream_, call);
+            ranks[r]->event().record(ranks[r]->stream_);
+        });
+        // What one does next may write over what the others read.
+        each(await_others);
+        return true;
+    }
+
     // Each on a device, or a part of one, of its own.
-    LinkWay link(std::span<LayerShare* const> all, bool host_memory) override {
+    LinkWay link(std::span<LayerShare* const> all) override {
         std::vector<CudaOps*> ranks;
         for (LayerShare* const share : all) ranks.push_back(dynamic_cast<CudaOps*>(share));
         LinkWay way = forbids_peer_access() ? LinkWay::host_memory : LinkWay::peer_access;
@@ -432,7 +532,6 @@ public:
                 if (!one->reaches(*other)) way = LinkWay::host_memory;
             }
         }
-        if (way == LinkWay::host_memory && !host_memory) return LinkWay::none;
         auto ends = std::make_shared<std::vector<std::unique_ptr<RankLink>>>();
         std::vector<RankLink*> links;
         for (CudaOps* const rank : ranks) {
@@ -450,6 +549,16 @@ public:
             ranks[r]->links_ = ends;
         }
         return way;
+    }
+    std::string why_not_linked(const LinkFacts& facts, KvFormat cache) const override {
+        for (const QuantType type : facts.types) {
+            if (!can_link(type)) return "weights in " + std::string(info(type).name) + " are not linked";
+            if (!share_launch(type, facts.types.front())) return "weights of such different types are not linked";
+        }
+        if (has_low_bits(cache)) return "a KV cache in " + name(cache) + " is not linked";
+        if (facts.soft_caps) return "caps of attention scores are not linked";
+        if (facts.layer_norms) return "models with LayerNorm are not linked";
+        return facts.layer_embeddings ? "models with embeddings of layers are not linked" : "";
     }
     bool can_run_linked(Workspace& workspace, std::span<const LinkedCall> calls) override {
         CudaWorkspace& w = self(workspace);
@@ -480,6 +589,19 @@ public:
         for (const OpCall& call : w.linked_calls) w.recorder.note(call);
         run_noted(w, [&] { link_->ask(stream_); });
     }
+    std::optional<std::uint32_t> gave_up_on() override {
+        if (link_ == nullptr || !link_->failed()) return std::nullopt;
+        const auto own = std::ranges::find(*links_, link_, &std::unique_ptr<RankLink>::get) - links_->begin();
+        return late_ranks({link_, &device_}, static_cast<int32_t>(own));
+    }
+    void mend_link(std::span<LayerShare* const> all) override {
+        std::vector<LinkEnd> ends;
+        for (LayerShare* const share : all) {
+            auto& rank = dynamic_cast<CudaOps&>(*share);
+            ends.push_back({rank.link_, &rank.device_});
+        }
+        mend(ends);
+    }
 
 private:
     static OpCall op_call(const LinkedCall& call) {
@@ -501,8 +623,52 @@ private:
             throw Error("another GPU has not passed on its values in time, so the answer ends here");
         }
     }
-    static Error no_shared_experts() {
-        return Error("the experts of a mixture cannot be divided over GPUs yet; use runtime.split_mode = \"layer\"");
+    static void copy_rows(const ValuesAt& to, const ValuesAt& from, int64_t count, const Stream& stream) {
+        CudaWorkspace &reader = self(to.workspace), &maker = self(from.workspace);
+        const auto pitch = [](int64_t values) { return size(values) * sizeof(float); };
+        cuda_check(cudaMemcpy2DAsync(reader.values(to.values) + to.first, pitch(to.width),
+                                     maker.values(from.values) + from.first, pitch(from.width), pitch(count),
+                                     size(reader.rows()), cudaMemcpyDefault, stream),
+                   "cannot copy values between devices");
+    }
+    // On the reader's stream for copies. It comes after all that the two devices have been given so far; what they are
+    // given next waits for it only where it is of one of the two workspaces (CudaWorkspace::await_copies).
+    void copy_beside(const ValuesAt& to, CudaOps& source, const ValuesAt& from, int64_t count) {
+        CudaWorkspace &reader = self(to.workspace), &maker = self(from.workspace);
+        source.run_calls(maker);
+        run_calls(reader);
+        {
+            const ContextScope scope = source.use();
+            source.reporting(maker, [&] { source.event().record(source.stream_); });
+        }
+        const ContextScope scope = use();
+        reporting(reader, [&] {
+            const Stream& copies = copy_stream();
+            source.event().await_on(copies);
+            event().record(stream_);
+            event().await_on(copies);
+            // Other copies, for which the two streams may not wait yet: to and from the reader, and to the maker. Those
+            // from the maker may run at the same time.
+            for (const auto& copy : reader.copies) copy->await_on(copies);
+            maker.copied->await_on(copies);
+            copy_rows(to, from, count, copies);
+            reader.copied->record(copies);
+            for (CudaWorkspace* const one : {&reader, &maker}) {
+                if (std::ranges::find(one->copies, reader.copied) == one->copies.end()) {
+                    one->copies.push_back(reader.copied);
+                }
+            }
+        });
+    }
+    // Enqueues the noted calls, if there are any.
+    void run_calls(CudaWorkspace& w) {
+        if (!w.recorder.empty() || !w.failure.empty()) run_part(w, [] {});
+    }
+    // Made at the first copy beside ops. A copy within a device is a kernel, which must not wait for the products'
+    // CTAs.
+    const Stream& copy_stream() {
+        if (copies_ == nullptr) copies_ = std::make_unique<Stream>(Stream::urgent());
+        return *copies_;
     }
     // Made at the first hand-over.
     Event& event() {
@@ -512,17 +678,20 @@ private:
         }
         return *event_;
     }
-    // Whether this device reads and writes the memory of the other one's. Asked once for each.
-    bool reaches(const CudaOps& ops) {
+    // Whether this device reads and writes the memory of the other one's. Asked, and tried, once for each.
+    enum class Reach : std::uint8_t { whole, none, lossy };
+    Reach reach(const CudaOps& ops) {
         const int other = ops.device_.info().index;
-        if (other == device_.info().index) return true;
-        const auto [found, first] = peers_.try_emplace(other, false);
+        if (other == device_.info().index) return Reach::whole;
+        const auto [found, first] = peers_.try_emplace(other, Reach::none);
         if (first) {
             const ContextScope scope = use();
-            found->second = enable_peer_access(other);
+            if (enable_peer_access(other)) found->second = peer_words_arrive(other) ? Reach::whole : Reach::lossy;
         }
         return found->second;
     }
+    bool reaches(const CudaOps& ops) { return reach(ops) == Reach::whole; }
+    bool loses_words(const CudaOps& ops) { return reach(ops) == Reach::lossy; }
 
     static CudaWorkspace& self(Workspace& workspace) { return static_cast<CudaWorkspace&>(workspace); }
     ContextScope use() const { return ContextScope(device_); }
@@ -572,6 +741,7 @@ private:
                 w.recorder.discard();
                 throw Error(w.failure);
             }
+            w.await_copies();
             w.recorder.run(w.forward, ForwardRunner(w), part);
             return body();
         });
@@ -589,13 +759,16 @@ private:
     DeviceContext& device_;
     const Stream& stream_;
     RopeCache ropes_;
-    std::unique_ptr<Event> event_;  // of hand-overs to other devices
-    std::map<int, bool> peers_;
+    std::unique_ptr<Event> event_;    // of hand-overs to other devices
+    std::unique_ptr<Stream> copies_;  // what copies many rows from other workspaces
+    std::unique_ptr<StreamMarks<Event>> marks_;
+    std::map<int, Reach> peers_;
     RankLink* link_ = nullptr;  // to the other ranks, if there are any
     // The ends of all ranks, which are kept until the last of them has ended: what one runs stores in the others'
     // memory.
     std::shared_ptr<std::vector<std::unique_ptr<RankLink>>> links_;
     std::shared_ptr<OpenForward> open_ = std::make_shared<OpenForward>();
+    std::weak_ptr<PrefillWorkspace::State> prefill_memory_;  // of the workspaces that there are
 };
 
 }  // namespace

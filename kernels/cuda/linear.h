@@ -17,8 +17,8 @@
 //           griddepcontrol.wait before it reads or writes what others share.
 //           Its CTAs wait for each other, so launches of one device are on one stream at a time.
 // Cost:     constructors copy and repack the weights and wait. launch() of decode rows reads the weights once per 16
-//           rows, or per 8 or 4 where activations would leave no room for weights; with LinearCall::mixed, once for
-//           17 rows and more (kernels/cuda/mixed_gemm/mixed_gemm.h).
+//           rows (packed rows: 8), or per 8 or 4 where activations would leave no room for weights; with
+//           LinearCall::mixed, once for 17 rows and more (kernels/cuda/mixed_gemm/mixed_gemm.h).
 // Errors:   constructors throw Error (no memory, shapes that panels cannot hold). launch() throws Error when a kernel
 //           cannot be launched.
 #pragma once
@@ -41,12 +41,17 @@ namespace foresay::kernels::cuda {
 // Rows of one launch of the decode kernel that share one reading of the weights.
 inline constexpr int kDecodeTile = 16;
 
-// Memory for prefill; empty where there is no cuBLASLt. One forward at a time uses it.
+// Memory for prefill; empty where there is no cuBLASLt. One op at a time uses it.
 class PrefillWorkspace {
 public:
+    struct State;
+
     PrefillWorkspace();
     // Large enough for `max_rows` rows of every op of `shape`.
     PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows);
+    // The same, in memory that the workspaces of one stream share: `shared`, which grows, is made where there is none,
+    // and goes with the last of them.
+    PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows, std::weak_ptr<State>& shared);
     ~PrefillWorkspace();
     PrefillWorkspace(PrefillWorkspace&&) noexcept;
     PrefillWorkspace& operator=(PrefillWorkspace&&) noexcept;
@@ -54,11 +59,10 @@ public:
     // Forgets what an op has left for the next one of a forward that was given up.
     void discard() noexcept;
 
-    struct State;
     State* state() const { return state_.get(); }
 
 private:
-    std::unique_ptr<State> state_;
+    std::shared_ptr<State> state_;
 };
 
 // Decode ops that follow one another without anything in between run as one kernel, up to a whole forward: launches

@@ -37,6 +37,11 @@ public:
     HostGroup(const HostGroup&) = delete;
     HostGroup& operator=(const HostGroup&) = delete;
 
+    // As HostLink::all_joined().
+    void all_joined() {
+        const std::lock_guard lock(mutex_);
+        link_->all_joined();
+    }
     int size() const { return link_->size(); }
     std::string name(int rank) const { return link_->name(rank); }
     LinkDevice& device() { return link_->device(); }

@@ -121,6 +121,9 @@ void HostLink::finish(int result, int peer, double seconds) {
             if (peer < 0) lose("the ranks could not be connected by NCCL (" + what + "); NCCL_DEBUG=WARN tells more");
             lose("the connection to " + name(peer) + " is lost (NCCL: " + what + ")" + kWayOn);
         }
+        if (options_.interrupted != nullptr && *options_.interrupted) {
+            lose("interrupted while rank " + std::to_string(options_.rank) + " waited for the other ranks");
+        }
         const auto spent = Clock::now() - start;
         if (std::chrono::duration<double>(spent).count() > seconds) {
             if (peer < 0) {

@@ -5,6 +5,7 @@
 // Errors:   LostHost: a rank does not answer, or the connection to it is lost. Each later call throws the same again.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -30,6 +31,8 @@ public:
         NcclId id{};
         std::vector<std::string> hosts;  // by rank; an empty name is left out of messages
         double start_seconds = 120.0;    // for all ranks to join
+        // While it is true, a wait before all_joined() gives the communicator up; null: none does.
+        const std::atomic<bool>* interrupted = nullptr;
         std::unique_ptr<LinkDevice> device;
     };
     // Returns when all ranks have joined.
@@ -37,6 +40,9 @@ public:
     ~HostLink();
     HostLink(const HostLink&) = delete;
     HostLink& operator=(const HostLink&) = delete;
+
+    // Every rank has answered: Options::interrupted is about something else from now on.
+    void all_joined() { options_.interrupted = nullptr; }
 
     int rank() const { return options_.rank; }
     int size() const { return options_.size; }

@@ -223,7 +223,7 @@ void HostServer::State::say_hello(MessageReader reader) {
         message.put(RemoteDeviceFacts{.threads = info.threads,
                                       .prefill_rows = ops->prefill_rows(),
                                       .makes_random_weights = ops->makes_random_weights(),
-                                      .keeps_rows_packed = keeps_rows_packed(*ops)});
+                                      .reads_weights_once = ops->reads_weights_once()});
         message.put_text(info.name).put_text(info.detail);
     }
     answer(message);

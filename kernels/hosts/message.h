@@ -164,7 +164,7 @@ struct RemoteDeviceFacts {
     std::int32_t threads = 1;
     std::int32_t prefill_rows = 0;
     bool makes_random_weights = false;
-    bool keeps_rows_packed = true;
+    bool reads_weights_once = false;
 };
 
 struct LoadStatus {
@@ -191,7 +191,7 @@ struct ForwardHead {
     bool has_rows = false;  // the residual stream, [rows, D], comes after the message
 };
 
-// Of the rows and logits that come after a message.
+// Describes the rows and logits that come after a message.
 inline std::size_t float_bytes(std::int64_t values) { return static_cast<std::size_t>(values) * sizeof(float); }
 
 inline void put_shape(Message& message, const KvShape& shape) {

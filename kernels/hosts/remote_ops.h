@@ -32,7 +32,7 @@ struct RemoteDevice {
     RemoteDeviceFacts facts;
 };
 
-class RemoteOps final : public Ops, public PackedRowsDevice, public TakesRows {
+class RemoteOps final : public Ops, public TakesRows {
 public:
     // Without a group it only counts what is prepared: on the other hosts, which load the model with all its layers,
     // it stands for the devices that are not theirs.
@@ -47,8 +47,8 @@ public:
     std::int64_t free_memory() const override;
     double read_bandwidth() override;
     std::int32_t prefill_rows() const override { return device_.facts.prefill_rows; }
+    bool reads_weights_once() const override { return device_.facts.reads_weights_once; }
     bool makes_random_weights() const override { return device_.facts.makes_random_weights; }
-    bool keeps_rows_packed() const override { return device_.facts.keeps_rows_packed; }
     void wait(Workspace& workspace) override;
 
     std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override { return count(spec); }

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
@@ -35,9 +36,53 @@ inline int iq3_s_number(std::uint16_t point, int j) { return 2 * (point >> (3 * 
 inline int iq1_number(std::uint16_t point, int j) { return (point >> (2 * j) & 3) - 1; }
 
 // Whether number j of eight is negative: seven bits are given, and the eighth makes the count of signs even.
-inline bool minus_of_seven(unsigned signs, int j) {
+constexpr bool minus_of_seven(unsigned signs, int j) {
     return ((j < 7 ? signs >> j : static_cast<unsigned>(std::popcount(signs & 127u))) & 1u) != 0;
 }
+
+// Points as the codes of their numbers, as a stream of kBits each: code = kFirst + kStep * digit.
+template <const std::uint16_t* (*kGrid)(), std::size_t kSize, int kDigits, int kBits, unsigned kFirst, unsigned kStep>
+const std::uint32_t* codes_of_points() {
+    constexpr int kDigitBits = kDigits == 8 ? 2 : 3;
+    static const auto all = [] {
+        const std::uint16_t* const points = kGrid();
+        std::array<std::uint32_t, kSize> codes{};
+        for (std::size_t i = 0; i < kSize; ++i) {
+            for (int j = 0; j < kDigits; ++j) {
+                const unsigned digit = points[i] >> (kDigitBits * j) & ((1u << kDigitBits) - 1u);
+                codes[i] |= (kFirst + kStep * digit) << (kBits * j);
+            }
+        }
+        return codes;
+    }();
+    return all.data();
+}
+
+// Bit j of a byte at place j of a stream of eight codes. kSevenSpread has the eighth bit that seven imply.
+template <int kBits>
+inline constexpr std::array<std::uint32_t, 256> kSpread = [] {
+    std::array<std::uint32_t, 256> spread{};
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        for (unsigned j = 0; j < 8; ++j) spread[byte] |= (byte >> j & 1u) << (kBits * j);
+    }
+    return spread;
+}();
+template <int kBits>
+inline constexpr std::array<std::uint32_t, 128> kSevenSpread = [] {
+    std::array<std::uint32_t, 128> spread{};
+    for (unsigned seven = 0; seven < 128; ++seven) {
+        for (int j = 0; j < 8; ++j) spread[seven] |= (minus_of_seven(seven, j) ? 1u : 0u) << (kBits * j);
+    }
+    return spread;
+}();
+
+// The codes of eight numbers of IQ2: places in -43, -25, -8, 8, 25, 43. `points` has those of positive ones, 3 to 5,
+// and `minus` says by 0 and 1 which are negative: 5 less the place. No digit borrows from its neighbour.
+inline std::uint32_t iq2_codes(std::uint32_t points, std::uint32_t minus) { return (points ^ 7 * minus) - 2 * minus; }
+// Of IQ3, whose sixteen places mirror each other: positive ones are 8 to 15.
+inline std::uint32_t iq3_codes(std::uint32_t points, std::uint32_t minus) { return points ^ 15 * minus; }
+// Of IQ1: places in -9, -7, -1, 1, 7, 9. `points` has those under a negative shift, which are even.
+inline std::uint32_t iq1_codes(std::uint32_t points, bool minus) { return points | (minus ? 0u : kSpread<3>[255]); }
 
 // What all of these types share: 256 values, each d times a power of two times an integer scale times an integer.
 // Every product is exact in float32, in any order.
@@ -62,24 +107,14 @@ struct GridType {
         }();
         return packing;
     }
+    // Eight values at a time: a point of the grid is their codes already, but for signs or the shift.
     template <class Block>
     static void pack(const Block& block, std::byte* out) {
-        static constexpr std::array<std::uint8_t, 128> kPlaces = [] {
-            std::array<std::uint8_t, 128> places{};
-            for (std::size_t i = 0; i < Type::kNumbers.size(); ++i) {
-                if (Type::kNumbers[i] != 0)
-                    places[static_cast<std::size_t>(Type::kNumbers[i] + 64)] = static_cast<std::uint8_t>(i);
-            }
-            return places;
-        }();
         out = put_bytes(out, Type::d(block) * Type::kUnit);
         for (int half = 0; half < 16; ++half) out = put_bytes(out, static_cast<std::int8_t>(Type::scale(block, half)));
-        for (int begin = 0; begin < kElements; begin += kPackedGroup) {
-            std::uint8_t codes[kPackedGroup];
-            for (int i = 0; i < kPackedGroup; ++i) {
-                codes[i] = kPlaces[static_cast<std::size_t>(Type::number(block, begin + i) + 64)];
-            }
-            out = put_codes(out, Type::kBits, codes);
+        const std::uint32_t* const points = Type::point_codes();
+        for (int k = 0; k < kElements / 8; ++k, out += Type::kBits) {
+            store_bytes<Type::kBits>(out, Type::eight_codes(block, k, points));
         }
     }
 };

@@ -1,9 +1,8 @@
 // kernels/quant/iq1_m.h: points of -1, 0 and 1 in groups of 16 with a 3-bit scale, and a shift for each eight values.
 //
 // Layout:   56 bytes for 256 values: for each eight values a byte of the index of a point; as many nibbles of three
-// upper
-//           index bits and the sign of the shift; four 16-bit words, each with the scales of four groups and above them
-//           four bits of the f16 d, whose lowest are in the first word.
+//           upper index bits and the sign of the shift; four 16-bit words, each with the scales of four groups and
+//           above them four bits of the f16 d, whose lowest are in the first word.
 //               value = d * (2 scale + 1) * (number + 1/8 or - 1/8) 1.75 bits per value
 // Precision: exact in float32.
 // Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
@@ -50,6 +49,12 @@ struct IQ1_M : GridType<IQ1_M> {
         const int nibble = block.upper[k / 2] >> (k % 2 * 4) & 15;
         const int index = block.points[k] | (nibble & 7) << 8;
         return 8 * iq1_number(iq1_grid()[index], element % 8) + ((nibble & 8) != 0 ? -1 : 1);
+    }
+    static const std::uint32_t* point_codes() { return codes_of_points<iq1_grid, 2048, 8, 3, 0, 2>(); }
+    // Of values 8 k to 8 k + 7.
+    static std::uint32_t eight_codes(const Block& block, int k, const std::uint32_t* points) {
+        const int nibble = block.upper[k / 2] >> (k % 2 * 4) & 15;
+        return iq1_codes(points[block.points[k] | (nibble & 7) << 8], (nibble & 8) != 0);
     }
 };
 

@@ -2,9 +2,8 @@
 // block.
 //
 // Layout:   82 bytes for 256 values: f16 d; for each eight values a byte of the index of a point; as many bytes of
-// signs;
-//           eight bytes of upper index bits, two for each eight values; eight bytes of scales, the low half of the
-//           first group.
+//           signs; eight bytes of upper index bits, two for each eight values; eight bytes of scales, the low half of
+//           the first group.
 //               value = d / 8 * (2 scale + 1) * number * sign       2.5625 bits per value
 // Precision: exact in float32.
 // Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
@@ -46,6 +45,12 @@ struct IQ2_S : GridType<IQ2_S> {
         const int index = block.points[k] | (block.upper[k / 4] >> (2 * (k % 4)) & 3) << 8;
         const int size = iq2_number(iq2_s_grid()[index], j);
         return (block.signs[k] >> j & 1) != 0 ? -size : size;
+    }
+    static const std::uint32_t* point_codes() { return codes_of_points<iq2_s_grid, 1024, 8, 3, 3, 1>(); }
+    // Of values 8 k to 8 k + 7.
+    static std::uint32_t eight_codes(const Block& block, int k, const std::uint32_t* points) {
+        const int index = block.points[k] | (block.upper[k / 4] >> (2 * (k % 4)) & 3) << 8;
+        return iq2_codes(points[index], kSpread<3>[block.signs[k]]);
     }
 };
 

@@ -1,8 +1,7 @@
 // kernels/quant/iq2_xs.h: 2-bit points of a grid in groups of 16 with a 4-bit scale, sixteen groups to a block.
 //
 // Layout:   74 bytes for 256 values: f16 d; for each eight values 16 bits, of which 9 are the index of a point and 7
-// signs;
-//           eight bytes of scales, the low half of the first group.
+//           signs; eight bytes of scales, the low half of the first group.
 //               value = d / 8 * (2 scale + 1) * number * sign       2.3125 bits per value
 // Precision: exact in float32.
 // Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
@@ -41,6 +40,12 @@ struct IQ2_XS : GridType<IQ2_XS> {
         const unsigned bits = given[0] | static_cast<unsigned>(given[1]) << 8;
         const int size = iq2_number(iq2_xs_grid()[bits & 511u], element % 8);
         return minus_of_seven(bits >> 9, element % 8) ? -size : size;
+    }
+    static const std::uint32_t* point_codes() { return codes_of_points<iq2_xs_grid, 512, 8, 3, 3, 1>(); }
+    // Of values 8 k to 8 k + 7.
+    static std::uint32_t eight_codes(const Block& block, int k, const std::uint32_t* points) {
+        const unsigned bits = block.points[k][0] | static_cast<unsigned>(block.points[k][1]) << 8;
+        return iq2_codes(points[bits & 511u], kSevenSpread<3>[bits >> 9]);
     }
 };
 

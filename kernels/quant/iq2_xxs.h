@@ -1,8 +1,7 @@
 // kernels/quant/iq2_xxs.h: 2-bit points of a grid in groups of 32 with a 4-bit scale, eight groups to a block.
 //
 // Layout:   66 bytes for 256 values: f16 d; for each group four bytes of indices of points, and a word of four 7-bit
-// sets
-//           of signs (lowest first) and the scale.
+//           sets of signs (lowest first) and the scale.
 //               value = d / 8 * (2 scale + 1) * number * sign       2.0625 bits per value
 // Precision: exact in float32.
 // Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
@@ -42,6 +41,12 @@ struct IQ2_XXS : GridType<IQ2_XXS> {
         const int group = element / 32, k = element % 32 / 8, j = element % 8;
         const int size = iq2_number(iq2_xxs_grid()[block.groups[group][k]], j);
         return minus_of_seven(word(block, group) >> (7 * k) & 127u, j) ? -size : size;
+    }
+    static const std::uint32_t* point_codes() { return codes_of_points<iq2_xxs_grid, 256, 8, 3, 3, 1>(); }
+    // Of values 8 k to 8 k + 7.
+    static std::uint32_t eight_codes(const Block& block, int k, const std::uint32_t* points) {
+        const unsigned signs = word(block, k / 4) >> (7 * (k % 4)) & 127u;
+        return iq2_codes(points[block.groups[k / 4][k % 4]], kSevenSpread<3>[signs]);
     }
 };
 

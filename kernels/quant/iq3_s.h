@@ -48,6 +48,14 @@ struct IQ3_S : GridType<IQ3_S> {
         const int size = iq3_s_number(iq3_s_grid()[index], element % 4);
         return (block.signs[element / 8] >> (element % 8) & 1) != 0 ? -size : size;
     }
+    static const std::uint32_t* point_codes() { return codes_of_points<iq3_s_grid, 512, 4, 4, 8, 1>(); }
+    // Of values 8 k to 8 k + 7.
+    static std::uint32_t eight_codes(const Block& block, int k, const std::uint32_t* points) {
+        const int ninth = block.ninth[k / 4] >> (2 * (k % 4));
+        const std::uint32_t first = points[block.points[2 * k] | (ninth & 1) << 8];
+        const std::uint32_t second = points[block.points[2 * k + 1] | (ninth & 2) << 7];
+        return iq3_codes(first | second << 16, kSpread<4>[block.signs[k]]);
+    }
 };
 
 }  // namespace foresay::kernels

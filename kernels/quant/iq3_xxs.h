@@ -1,8 +1,7 @@
 // kernels/quant/iq3_xxs.h: 3-bit points of a grid in groups of 32 with a 4-bit scale, eight groups to a block.
 //
 // Layout:   98 bytes for 256 values: f16 d; for each four values the index of a point; for each group a word of four
-// 7-bit
-//           sets of signs (lowest first) and the scale.
+//           7-bit sets of signs (lowest first) and the scale.
 //               value = d / 4 * (2 scale + 1) * number * sign       3.0625 bits per value
 // Precision: exact in float32.
 // Kernels:  packed: the places of the numbers in a table, in four bits, under the same scales.
@@ -44,6 +43,13 @@ struct IQ3_XXS : GridType<IQ3_XXS> {
         const int k = element % 32 / 8, j = element % 8;
         const int size = iq3_xxs_number(iq3_xxs_grid()[block.points[element / 4]], element % 4);
         return minus_of_seven(word(block, element / 32) >> (7 * k) & 127u, j) ? -size : size;
+    }
+    static const std::uint32_t* point_codes() { return codes_of_points<iq3_xxs_grid, 256, 4, 4, 8, 1>(); }
+    // Of values 8 k to 8 k + 7.
+    static std::uint32_t eight_codes(const Block& block, int k, const std::uint32_t* points) {
+        const unsigned signs = word(block, k / 4) >> (7 * (k % 4)) & 127u;
+        const std::uint32_t first = points[block.points[2 * k]], second = points[block.points[2 * k + 1]];
+        return iq3_codes(first | second << 16, kSevenSpread<4>[signs]);
     }
 };
 

@@ -7,6 +7,7 @@
 // Source:   GGUF type 20.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,6 +19,18 @@ namespace foresay::kernels {
 // Denser around zero, where most weights are.
 inline constexpr std::int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                 1,    13,   25,  38,  53,  69,  89,  113};
+
+// The numbers of both indices in a byte.
+struct IndexPair {
+    std::int8_t low, high;
+};
+inline constexpr std::array<IndexPair, 256> kIq4Pairs = [] {
+    std::array<IndexPair, 256> pairs{};
+    for (std::size_t byte = 0; byte < pairs.size(); ++byte) {
+        pairs[byte] = {kIq4Numbers[byte & 15], kIq4Numbers[byte >> 4]};
+    }
+    return pairs;
+}();
 
 struct IQ4_NL {
     static constexpr const char* kName = "IQ4_NL";
@@ -39,7 +52,11 @@ struct IQ4_NL {
     }
     static void pack(const Block& block, Q8_0::Block* out) {
         out->d = block.d;
-        for (int i = 0; i < kElements; ++i) out->codes[i] = number(block, i);
+        for (int j = 0; j < 16; ++j) {
+            const IndexPair& pair = kIq4Pairs[block.indices[j]];
+            out->codes[j] = pair.low;
+            out->codes[j + 16] = pair.high;
+        }
     }
 };
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/packing.h"
@@ -28,7 +29,7 @@ struct IQ4_XS {
         StoredF16 d;
         std::uint8_t upper[2];
         std::uint8_t lower[4];
-        std::uint8_t indices[128];
+        std::uint8_t indices[8][16];
     };
     static_assert(sizeof(Block) == 136 && alignof(Block) == 1);
     static_assert(offsetof(Block, upper) == 2 && offsetof(Block, lower) == 4 && offsetof(Block, indices) == 8);
@@ -40,7 +41,7 @@ struct IQ4_XS {
     }
     static int index(const Block& block, int element) {
         const int group = element / 32, j = element % 32;
-        return block.indices[group * 16 + j % 16] >> (j / 16 * 4) & 15;
+        return block.indices[group][j % 16] >> (j / 16 * 4) & 15;
     }
     static float dequantize(const Block& block, int element) {
         const int group = element / 32;
@@ -57,9 +58,7 @@ struct IQ4_XS {
         for (int half = 0; half < 16; ++half)
             out = put_bytes(out, static_cast<std::int8_t>(scale(block, half / 2) - 32));
         for (int begin = 0; begin < kElements; begin += kPackedGroup) {
-            std::uint8_t codes[kPackedGroup];
-            for (int i = 0; i < kPackedGroup; ++i) codes[i] = static_cast<std::uint8_t>(index(block, begin + i));
-            out = put_codes(out, 4, codes);
+            out = put_group<4>(out, split_nibbles(block.indices[begin / kPackedGroup]));
         }
     }
 };

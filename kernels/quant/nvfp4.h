@@ -1,8 +1,7 @@
 // kernels/quant/nvfp4.h: four-bit floats in groups of 16 with an eight-bit float as scale, four groups to a block.
 //
 // Layout:   36 bytes for 64 values: four scale bytes, then 8 bytes of codes for each group. Value j of a group is in
-// the
-//           low half of byte j, value j + 8 in the high half. A code is a sign, two bits of exponent and one of
+//           the low half of byte j, value j + 8 in the high half. A code is a sign, two bits of exponent and one of
 //           mantissa: 0, 1/2, 1, 3/2, 2, 3, 4, 6 and their negatives. A scale has four bits of exponent (bias 7) and
 //           three of mantissa; its uppermost bit means nothing, and 0x7f means zero.
 //               value = number * scale            4.5 bits per value
@@ -15,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/quant/bf16.h"
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
@@ -54,9 +54,13 @@ struct NVFP4 {
     static void pack(const Block& block, std::byte* out) {
         for (int begin = 0; begin < kElements; begin += kPackedGroup) {
             for (int h = 0; h < 2; ++h) out = put_bytes(out, 0.5f * scale(block.scales[begin / 16 + h]));
-            std::uint8_t codes[kPackedGroup];
-            for (int i = 0; i < kPackedGroup; ++i) codes[i] = static_cast<std::uint8_t>(code(block, begin + i));
-            out = put_codes(out, 4, codes);
+            // Eight bytes hold the first eight codes in their low halves and the next eight in their high ones.
+            constexpr std::uint64_t kLow = 0x0f0f0f0f0f0f0f0f;
+            std::uint64_t sixteen[2];
+            std::memcpy(sixteen, block.codes + begin / 2, sizeof sixteen);
+            const GroupBytes codes{
+                {sixteen[0] & kLow, sixteen[0] >> 4 & kLow, sixteen[1] & kLow, sixteen[1] >> 4 & kLow}};
+            out = put_group<4>(out, codes);
         }
     }
 };

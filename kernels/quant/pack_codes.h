@@ -1,22 +1,33 @@
-// kernels/quant/pack_codes.h: writes single codes into the blocks that the kernels multiply, for types of files that
+// kernels/quant/pack_codes.h: writes codes into the blocks that the kernels multiply, for types of files that
 // are packed into them (kernels/quant/stored_type.h).
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q6_k.h"
 
 namespace foresay::kernels {
 
-// Blocks of Q4_0 with one scale. `number(i)` is the code of value i less 8.
-template <class Number>
-void pack_codes(StoredF16 d, int elements, Q4_0::Block* out, const Number& number) {
-    for (int begin = 0; begin < elements; begin += Q4_0::kElements, ++out) {
-        out->d = d;
-        for (int j = 0; j < 16; ++j) {
-            const int first = number(begin + j) + 8, second = number(begin + j + 16) + 8;
-            out->codes[j] = static_cast<std::uint8_t>(first | second << 4);
+// All codes, 0 to 15.
+inline void set_codes(Q4_0::Block& block, const GroupBytes& codes) {
+    const std::uint64_t both[2] = {codes.eights[0] | codes.eights[2] << 4, codes.eights[1] | codes.eights[3] << 4};
+    std::memcpy(block.codes, both, sizeof block.codes);
+}
+// A byte in each of eight.
+constexpr std::uint64_t eight_of(std::uint8_t byte) { return 0x0101010101010101u * byte; }
+
+// All codes, 0 to 63.
+inline void set_codes(Q6_K::Block& block, const std::uint8_t (&codes)[256]) {
+    for (int half = 0; half < 2; ++half) {
+        const std::uint8_t* const c = codes + 128 * half;
+        for (int l = 0; l < 32; ++l) {
+            const unsigned a = c[l], b = c[l + 32], d = c[l + 64], e = c[l + 96];
+            block.low[64 * half + l] = static_cast<std::uint8_t>((a & 15) | d << 4);
+            block.low[64 * half + 32 + l] = static_cast<std::uint8_t>((b & 15) | e << 4);
+            block.high[32 * half + l] = static_cast<std::uint8_t>(a >> 4 | b >> 4 << 2 | d >> 4 << 4 | e >> 4 << 6);
         }
     }
 }

@@ -1,6 +1,7 @@
 #include "kernels/quant/packed_panels.h"
 
 #include <algorithm>
+#include <array>
 
 namespace foresay::kernels {
 namespace {
@@ -36,6 +37,25 @@ bool devices_keep_packed(const Packing& packing) {
 
 bool share_panels(const Packing& a, const Packing& b) {
     return a.form == b.form && a.kinds == b.kinds && a.table == b.table && a.order == b.order;
+}
+
+std::optional<Packing> packing_of_pair(const Packing& a, const Packing& b, std::int64_t cols) {
+    if (!devices_keep_packed(a) && !devices_keep_packed(b)) return std::nullopt;
+    if (share_panels(a, b)) return devices_keep_packed(a) ? a : b;
+    // Scales of these forms belong to their own group; heads of the others hold what several groups need.
+    constexpr std::array kForms = {ScaleForm::f16_minimum, ScaleForm::f32_minimum, ScaleForm::f16_zero,
+                                   ScaleForm::f32_zero, ScaleForm::e4m3};
+    if (a.form != b.form || std::ranges::find(kForms, a.form) == kForms.end() || a.order != b.order) {
+        return std::nullopt;
+    }
+    Packing pair = devices_keep_packed(a) ? a : b;
+    pair.kinds.resize(static_cast<std::size_t>(cols / kPackedGroup));
+    for (std::size_t g = 0; g < pair.kinds.size(); ++g) {
+        const std::uint8_t first = a.kind(static_cast<std::int64_t>(g)), second = b.kind(static_cast<std::int64_t>(g));
+        const int bits = std::max(first & ~kHead, second & ~kHead);
+        pair.kinds[g] = static_cast<std::uint8_t>(bits | ((first | second) & kHead));
+    }
+    return pair;
 }
 
 std::int64_t packed_panel_row_bytes(const Packing& packing, std::int64_t cols) {

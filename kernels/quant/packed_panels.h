@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/quant/packing.h"
 
@@ -14,18 +15,10 @@ bool devices_keep_packed(const Packing& packing);
 // Whether rows of both can share panels: all but the factor is alike.
 bool share_panels(const Packing& a, const Packing& b);
 
-// What a backend says of its device beside kernels/ops.h. One that says nothing keeps rows packed.
-class PackedRowsDevice {
-public:
-    virtual ~PackedRowsDevice() = default;
-    // False: all packed rows become Packing::plain.
-    virtual bool keeps_rows_packed() const = 0;
-};
-template <class Ops>
-bool keeps_rows_packed(const Ops& ops) {
-    const auto* const device = dynamic_cast<const PackedRowsDevice*>(&ops);
-    return device == nullptr || device->keeps_rows_packed();
-}
+// How the panels are packed in which rows of two matrices of `cols` inputs alternate, as gate and up do: each group has
+// as many bits as the wider of its two, and a head where either has one. None: more differs than widths and factors, or
+// devices keep neither packed.
+std::optional<Packing> packing_of_pair(const Packing& a, const Packing& b, std::int64_t cols);
 
 // Bytes of a row of a panel, at most: where all zeros are the middle of their codes, panels keep none.
 // 0: devices keep such rows as Packing::plain.

@@ -1,9 +1,11 @@
 #include "kernels/quant/packing.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/quant/bf16.h"
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/pack_codes.h"
 #include "kernels/quant/q8_0.h"
 
@@ -55,6 +57,37 @@ bool has_minimum(ScaleForm form) {
     return form == ScaleForm::f16_minimum || form == ScaleForm::f32_minimum || form == ScaleForm::k_minimum;
 }
 bool has_table(ScaleForm form) { return form == ScaleForm::k_table || form == ScaleForm::f32_table; }
+// Whether a number is below 2^40, NaN being none: products of two such, codes and a factor are finite.
+bool small(float value) { return (f32_bits(value) & 0x7fffffffu) < 0x53800000u; }
+bool finite_half(const std::byte* head, int offset) { return (at<std::uint16_t>(head, offset) & 0x7c00u) != 0x7c00u; }
+
+// Whether all values under a head are finite, whatever its small scales and its codes are. False: look closer.
+bool surely_finite(ScaleForm form, const std::byte* head) {
+    switch (form) {
+        case ScaleForm::f16_minimum:
+        case ScaleForm::k_minimum:
+            return finite_half(head, 0) && finite_half(head, 2);
+        case ScaleForm::f16_zero:
+            return finite_half(head, 0);
+        case ScaleForm::f32_minimum:
+        case ScaleForm::f32_zero:
+        case ScaleForm::f32_table:
+            return small(at<float>(head, 0)) && small(at<float>(head, 4));
+        case ScaleForm::k_table:
+        case ScaleForm::e4m3:
+            return small(at<float>(head, 0));
+    }
+    return false;
+}
+
+// Whether one of the codes, floats of 8 bits, is NaN.
+bool holds_no_number(const std::byte* codes) {
+    std::uint8_t found = 0;  // of bytes, so that the loop runs on vectors
+    for (int i = 0; i < kPackedGroup; ++i) {
+        found = static_cast<std::uint8_t>(found | ((codes[i] & std::byte{0x7f}) == std::byte{0x7f}));
+    }
+    return found != 0;
+}
 
 }  // namespace
 
@@ -79,28 +112,10 @@ float e4m3_value(std::uint8_t code) {
 }
 
 void PackedGroup::unpack(std::uint8_t (&out)[kPackedGroup]) const {
-    // Eight codes are as many bytes as a code has bits.
-    const unsigned mask = (1u << bits) - 1u;
-    for (int eight = 0; eight < 4; ++eight) {
-        std::uint64_t stream = 0;
-        for (int byte = 0; byte < bits; ++byte) {
-            stream |= std::to_integer<std::uint64_t>(codes[eight * bits + byte]) << (8 * byte);
-        }
-        for (int i = 0; i < 8; ++i) out[8 * eight + i] = static_cast<std::uint8_t>(stream >> (bits * i) & mask);
-    }
-}
-
-PackedGroup PackedRow::next() {
-    const std::uint8_t kind = packing_.kind(group_++);
-    if ((kind & kHead) != 0) {
-        head_ = at_;
-        since_head_ = 0;
-        at_ += head_bytes(packing_.form);
-    }
-    const int bits = kind & ~kHead;
-    const PackedGroup group{head_, since_head_++, bits, at_};
-    at_ += bits * (kPackedGroup / 8);
-    return group;
+    with_bits(bits, [&]<int kBits>(std::integral_constant<int, kBits>) {
+        const GroupBytes group = split_group<kBits>(codes);
+        std::memcpy(out, &group, sizeof out);
+    });
 }
 
 void dequantize_packed(const Packing& packing, const std::byte* row, std::span<float> out) {
@@ -175,28 +190,24 @@ void unpack_to_plain(const Packing& packing, const std::byte* row, std::int64_t 
 
 bool packed_is_finite(const Packing& packing, const std::byte* row, std::int64_t cols) {
     constexpr float kLargest = 448.0f;  // of all codes and numbers of tables
+    const bool sane_factor = small(packing.factor);
     PackedRow groups(packing, row);
+    bool sure = false;  // of the present head
     for (std::int64_t g = 0; g < cols / kPackedGroup; ++g) {
         const PackedGroup group = groups.next();
-        for (int h = 0; h < 2; ++h) {
+        if (packing.form == ScaleForm::e4m3 && holds_no_number(group.codes)) return false;
+        if (group.index == 0) sure = sane_factor && surely_finite(packing.form, group.head);
+        for (int h = 0; h < 2 && !sure; ++h) {
             const Scales s = scales_of(packing.form, group, h);
-            const float largest = (std::fabs(s.scale) * (kLargest + std::fabs(s.zero)) + std::fabs(s.minimum));
+            const float largest = std::fabs(s.scale) * (kLargest + std::fabs(s.zero)) + std::fabs(s.minimum);
             if (!std::isfinite(largest * packing.factor)) return false;
-        }
-        if (packing.form != ScaleForm::e4m3) continue;
-        for (int i = 0; i < kPackedGroup; ++i) {
-            if ((std::to_integer<unsigned>(group.codes[i]) & 0x7fu) == 0x7fu) return false;
         }
     }
     return true;
 }
 
 std::byte* put_codes(std::byte* out, int bits, const std::uint8_t (&codes)[kPackedGroup]) {
-    for (int eight = 0; eight < 4; ++eight) {
-        std::uint64_t stream = 0;
-        for (int i = 0; i < 8; ++i) stream |= std::uint64_t{codes[8 * eight + i]} << (bits * i);
-        for (int byte = 0; byte < bits; ++byte) *out++ = static_cast<std::byte>(stream >> (8 * byte) & 255u);
-    }
+    with_bits(bits, [&]<int kBits>(std::integral_constant<int, kBits>) { out = put_group<kBits>(out, codes); });
     return out;
 }
 

@@ -65,14 +65,26 @@ struct PackedGroup {
 class PackedRow {
 public:
     PackedRow(const Packing& packing, const std::byte* row) : packing_(packing), at_(row) {}
-    PackedGroup next();
+    PackedGroup next() {
+        const std::uint8_t kind = packing_.kinds[kind_++];
+        if (kind_ == packing_.kinds.size()) kind_ = 0;
+        if ((kind & kHead) != 0) {
+            head_ = at_;
+            since_head_ = 0;
+            at_ += head_bytes(packing_.form);
+        }
+        const int bits = kind & ~kHead;
+        const PackedGroup group{head_, since_head_++, bits, at_};
+        at_ += bits * (kPackedGroup / 8);
+        return group;
+    }
 
 private:
     const Packing& packing_;
     const std::byte* at_;
     const std::byte* head_ = nullptr;
     int since_head_ = 0;
-    std::int64_t group_ = 0;
+    std::size_t kind_ = 0;  // of the next group
 };
 
 // The exact path.

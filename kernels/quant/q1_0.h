@@ -34,7 +34,12 @@ struct Q1_0 {
         return block.d.value() * static_cast<float>(number(block, element));
     }
     static void pack(const Block& block, Q4_0::Block* out) {
-        pack_codes(block.d, kElements, out, [&](int i) { return number(block, i); });
+        for (int b = 0; b < kElements / Q4_0::kElements; ++b, ++out) {
+            out->d = block.d;
+            GroupBytes codes;
+            for (int e = 0; e < 4; ++e) codes.eights[e] = eight_of(7) + 2 * spread_bits(block.signs[4 * b + e]);
+            set_codes(*out, codes);
+        }
     }
 };
 

@@ -1,9 +1,8 @@
 // kernels/quant/q2_k.h: 2-bit codes in groups of 16 with a 4-bit scale and minimum each, sixteen groups to a block.
 //
 // Layout:   84 bytes for 256 values: 16 bytes of scales (low nibble) and minima (high nibble), 64 bytes of codes, f16
-// d,
-//           f16 dmin. Each half of 128 values has 32 bytes of codes: value l of quarter q (of 32) is bits 2 q and
-//           2 q + 1 of byte l.
+//           d, f16 dmin. Each half of 128 values has 32 bytes of codes: value l of quarter q (of 32) is bits 2 q and 2
+//           q + 1 of byte l.
 //               value = (d * scale) * code - dmin * minimum             2.625 bits per value
 // Precision: both products are exact in float32; the subtraction rounds once.
 // Kernels:  packed, with the same scales and minima.
@@ -13,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/packing.h"
 
@@ -49,9 +49,11 @@ struct Q2_K {
     static void pack(const Block& block, std::byte* out) {
         out = put_bytes(put_bytes(put_bytes(out, block.d), block.dmin), block.scales);
         for (int begin = 0; begin < kElements; begin += kPackedGroup) {
-            std::uint8_t codes[kPackedGroup];
-            for (int i = 0; i < kPackedGroup; ++i) codes[i] = static_cast<std::uint8_t>(code(block, begin + i));
-            out = put_codes(out, 2, codes);
+            constexpr std::uint64_t kPairs = 0x0303030303030303;
+            GroupBytes codes;
+            std::memcpy(&codes, block.codes + begin / 128 * 32, sizeof codes);
+            for (std::uint64_t& eight : codes.eights) eight = eight >> (begin % 128 / 32 * 2) & kPairs;
+            out = put_group<2>(out, codes);
         }
     }
 };

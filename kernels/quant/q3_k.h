@@ -49,12 +49,20 @@ struct Q3_K {
         return factor * static_cast<float>(code(block, element) - 4);
     }
     static void pack(const Block& block, Q6_K::Block* out) {
-        *out = {};
         for (int group = 0; group < 16; ++group) {
             out->scales[group] = static_cast<std::int8_t>(scale(block, group) - 32);
         }
         out->d = block.d;
-        for (int i = 0; i < kElements; ++i) set_code(*out, i, code(block, i) - 4);
+        std::uint8_t codes[kElements];
+        for (int eighth = 0; eighth < 8; ++eighth) {
+            const int shift = eighth % 4 * 2;
+            const std::uint8_t* const lower = block.lower + eighth / 4 * 32;
+            for (int l = 0; l < 32; ++l) {
+                const int code = (lower[l] >> shift & 3) | (block.upper[l] >> eighth & 1) << 2;
+                codes[32 * eighth + l] = static_cast<std::uint8_t>(code - 4 + 32);
+            }
+        }
+        set_codes(*out, codes);
     }
 };
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/packing.h"
 
@@ -38,9 +39,7 @@ struct Q4_1 {
     }
     static void pack(const Block& block, std::byte* out) {
         out = put_bytes(put_bytes(out, block.d), block.m);
-        std::uint8_t codes[kPackedGroup];
-        for (int i = 0; i < kElements; ++i) codes[i] = static_cast<std::uint8_t>(code(block, i));
-        put_codes(out, 4, codes);
+        put_group<4>(out, split_nibbles(block.codes));
     }
 };
 

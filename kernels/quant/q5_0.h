@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/q8_0.h"
 
@@ -40,7 +41,12 @@ struct Q5_0 {
     }
     static void pack(const Block& block, Q8_0::Block* out) {
         out->d = block.d;
-        for (int i = 0; i < kElements; ++i) out->codes[i] = static_cast<std::int8_t>(code(block, i) - 16);
+        // Less 16: without a fifth bit the four upper ones are set.
+        GroupBytes codes = split_nibbles(block.low);
+        for (int e = 0; e < 4; ++e) {
+            codes.eights[e] |= 0xf0 * spread_bits(static_cast<std::uint8_t>(~block.fifth[e]));
+        }
+        std::memcpy(out->codes, &codes, sizeof out->codes);
     }
 };
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/packing.h"
 
@@ -43,9 +44,9 @@ struct Q5_1 {
     }
     static void pack(const Block& block, std::byte* out) {
         out = put_bytes(put_bytes(out, block.d), block.m);
-        std::uint8_t codes[kPackedGroup];
-        for (int i = 0; i < kElements; ++i) codes[i] = static_cast<std::uint8_t>(code(block, i));
-        put_codes(out, 5, codes);
+        GroupBytes codes = split_nibbles(block.low);
+        for (int e = 0; e < 4; ++e) codes.eights[e] |= spread_bits(block.fifth[e]) << 4;
+        put_group<5>(out, codes);
     }
 };
 

@@ -35,7 +35,13 @@ struct TQ2_0 {
         return block.d.value() * static_cast<float>(code(block, element) - 1);
     }
     static void pack(const Block& block, Q4_0::Block* out) {
-        pack_codes(block.d, kElements, out, [&](int i) { return code(block, i) - 1; });
+        for (int b = 0; b < kElements / Q4_0::kElements; ++b, ++out) {
+            out->d = block.d;
+            GroupBytes codes;
+            std::memcpy(&codes, block.codes + b / 4 * 32, sizeof codes);
+            for (std::uint64_t& eight : codes.eights) eight = (eight >> (b % 4 * 2) & eight_of(3)) + eight_of(7);
+            set_codes(*out, codes);
+        }
     }
 };
 

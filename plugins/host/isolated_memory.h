@@ -48,7 +48,7 @@ struct IsolatedHead {
     std::int32_t count = 0;  // of candidates, ids, words of a mask, or bytes that are forced
     bool failed = false;
     char reason[kReason + 1] = {};
-    // Of the stage, once it is made.
+    // About the stage, once it is made.
     std::uint32_t kind = 0;
     bool whole = false, idle = false, tests = false, forces = false;
     std::uint64_t pages = 0;  // of memory that the process had before

@@ -209,7 +209,7 @@ public:
             return names;
         });
         const bool loads = described.well && described.text[0] == '=';
-        if (wanted("loads")) check_load(file, described, loads);
+        if (wanted("loads") || !loads) check_load(file, described, loads);  // what is wanted may need it
         if (wanted("exports")) check_exports(file);
         if (!loads) return;
         bool any = false;
@@ -277,9 +277,11 @@ private:
         for (const std::string& symbol : others) {
             if (names.size() + symbol.size() < 300) names += (names.empty() ? "" : ", ") + symbol;
         }
-        fail_or_pass("exports", "it exports " + std::to_string(others.size() + 1) +
-                                    " symbols, and should export one; the others are " + names +
-                                    ": build it with add_sampler_plugin(), or with -fvisibility=hidden");
+        fail_or_pass("exports",
+                     "it exports " + std::to_string(others.size() + 1) +
+                         " symbols, and should export one; the others are " + names +
+                         ": build it with add_sampler_plugin(), or link it with -Wl,--version-script=FILE, where "
+                         "FILE holds: { global: " FORESAY_SAMPLER_ENTRY "; local: *; };");
     }
 
     static bool is_file(const samplers::StageFactory& factory, const std::string& key) {

@@ -18,6 +18,7 @@
 #include "plugins/host/crash_marker.h"
 #include "plugins/host/crash_watch.h"
 #include "plugins/host/elf_check.h"
+#include "plugins/host/file_rights.h"
 #include "samplers/float_state.h"
 #include "samplers/plugin_call.h"
 #include "samplers/plugin_description.h"
@@ -79,7 +80,9 @@ struct FileState {
 FileState state_of(const fs::path& path) {
     const MappedBytes file(path);
     if (!file.problem().empty()) return {file.problem(), {}};
-    return {elf_problem(file.bytes(), FORESAY_SAMPLER_ENTRY, samplers::kLibrarySize), build_of(file.bytes())};
+    std::string problem = rights_problem(path);
+    if (problem.empty()) problem = elf_problem(file.bytes(), FORESAY_SAMPLER_ENTRY, samplers::kLibrarySize);
+    return {std::move(problem), build_of(file.bytes())};
 }
 
 // A private copy of a file in memory that nothing can change: what is checked is what is loaded, and a file that is
@@ -87,7 +90,8 @@ FileState state_of(const fs::path& path) {
 // (RLIMIT_FSIZE), the file itself is loaded.
 class LibraryCopy {
 public:
-    explicit LibraryCopy(const fs::path& path) : path_(path) {
+    // Of the file at `path`, which `stated` leads to.
+    LibraryCopy(const fs::path& path, const fs::path& stated, const PluginOptions::Admit& admit) : path_(path) {
         const MappedBytes file(path);
         if (problem_ = file.problem(); !problem_.empty()) return;
         const std::string name = "foresay:" + path.filename().string().substr(0, 200);
@@ -103,7 +107,9 @@ public:
         problem_ = copy.problem();
         if (!problem_.empty()) return;
         build_ = build_of(copy.bytes());
-        problem_ = elf_problem(copy.bytes(), FORESAY_SAMPLER_ENTRY, samplers::kLibrarySize);
+        problem_ = rights_problem(path);
+        if (problem_.empty() && admit) problem_ = admit(stated, copy.bytes());
+        if (problem_.empty()) problem_ = elf_problem(copy.bytes(), FORESAY_SAMPLER_ENTRY, samplers::kLibrarySize);
     }
     ~LibraryCopy() {
         if (handle_ >= 0) ::close(handle_);
@@ -205,6 +211,12 @@ std::string probe_problem(const fs::path& path) {
     return "it crashes when it is loaded; the file is damaged or was built for another system";
 }
 
+// Who is to blame while a library is loaded and what it says of its samplers is read: its pointers may lead anywhere,
+// and what was mapped there in the child process need not be here.
+const samplers::PluginSite* load_sites(const fs::path& path, std::atomic<std::uint32_t>* running) {
+    return samplers::plugin_sites(path.string(), "", running);
+}
+
 // A build of a library is loaded once per process and kept until the process ends, for all hosts: code of it may run
 // for as long.
 using Builds = std::map<std::pair<fs::path, std::pair<std::uint64_t, std::uint64_t>>, const foresay_sampler_library*>;
@@ -218,12 +230,15 @@ const foresay_sampler_library& open_library(const fs::path& path, LibraryCopy& c
     const auto [place, added] =
         loaded_builds().try_emplace({path, {copy.build().checksum, copy.build().size}}, nullptr);
     if (!added) return *place->second;
-    const auto refuse = [&](const std::string& why) {
+    const auto refuse = [&, place = place](const std::string& why) {
         loaded_builds().erase(place);
         throw Error("plugin '" + path.string() + "' cannot be loaded: " + why);
     };
+    // A thread's first call maps memory. It comes before the child process is made, so that the library's place is the
+    // same there as here: damaged pointers then do the same.
+    { const samplers::PluginCall first(load_sites(path, running), samplers::PluginFunction::load); }
     if (const std::string problem = probe_problem(copy.path()); !problem.empty()) refuse(problem);
-    const samplers::PluginCall call(samplers::plugin_sites(path.string(), "", running), samplers::PluginFunction::load);
+    const samplers::PluginCall call(load_sites(path, running), samplers::PluginFunction::load);
     const samplers::FloatState before;
     void* const library = ::dlopen(copy.path().c_str(), RTLD_NOW | RTLD_LOCAL);
     before.restore();
@@ -330,6 +345,7 @@ struct PluginHost::Opened {
     std::atomic<std::uint32_t>* running;
 
     std::shared_ptr<const samplers::StageFactory> factory(std::uint32_t index) const {
+        const samplers::PluginCall call(load_sites(path, running), samplers::PluginFunction::load);
         return samplers::make_plugin_factory(entry.samplers[index], nullptr, path.string(), running);
     }
 };
@@ -338,7 +354,7 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
     std::error_code error;
     const fs::path whole = fs::canonical(path, error);
     if (error) throw Error("plugin '" + path.string() + "' cannot be loaded: " + error.message());
-    LibraryCopy copy(whole);
+    LibraryCopy copy(whole, path, options_.admit);
     const bool runs_here = std::find(opened_.begin(), opened_.end(), copy.build()) != opened_.end();
     if (!runs_here) marker_->barred().refresh();
     if (const Bar* bar = runs_here ? nullptr : marker_->barred().find(copy.build())) {
@@ -349,7 +365,8 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
     if (!copy.problem().empty()) throw Error("plugin '" + whole.string() + "' cannot be loaded: " + copy.problem());
     std::atomic<std::uint32_t>* running = marker_->counter(whole, copy.build());
     const foresay_sampler_library& entry = open_library(whole, copy, running);
-    watch_library(&entry, samplers::plugin_sites(whole.string(), "", running));
+    const samplers::PluginCall call(load_sites(whole, running), samplers::PluginFunction::load);
+    watch_library(&entry, load_sites(whole, running));
     const std::string wrong = entry_problem(entry);
     if (!wrong.empty()) throw Error("plugin '" + whole.string() + "' cannot be used: " + wrong);
     if (!runs_here) opened_.push_back(copy.build());

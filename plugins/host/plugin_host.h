@@ -2,10 +2,10 @@
 //
 // Search:   an explicit path, or NAME.so in the folders of the plugin path, first match wins. The current folder is
 //           never searched.
-// Checks:   before any code of a file runs, elf_check.h reads it as data. Then a child process loads it and reads its
-//           description: a file that crashes or hangs there harms only the child. Damage in code that runs later
-//           cannot be detected without a signature, and a plugin runs with the program's rights: load only plugins you
-//           trust.
+// Checks:   before any code of a file runs, file_rights.h looks at who can change it, and elf_check.h reads it as data.
+//           Then a child process loads it and reads its description: a file that crashes or hangs there harms only the
+//           child. Damage in code that runs later cannot be detected without a signature, and a plugin runs with the
+//           program's rights: load only plugins you trust.
 // Crashes:  while a plugin's code runs, a mapped marker file records it (crash_marker.h). A build of a plugin that has
 //           crashed is barred: it is not loaded again until it is freed. Another build is.
 // Lifetime: a library stays loaded until the program ends; factories and stages may outlive the host.
@@ -13,10 +13,12 @@
 // Errors:   load() throws Error with one sentence that names the file.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,9 @@ struct PluginOptions {
     // Where crash markers go, MARKER.running.*, and the list of barred builds, MARKER.barred; empty: nowhere.
     std::filesystem::path marker;
     bool runs = true;  // false: this process only looks, and needs no marker of its own
+    // Why `bytes` must not be loaded, which are what would be, from `path` as load() was given it; empty: they may.
+    using Admit = std::function<std::string(const std::filesystem::path& path, std::span<const std::byte> bytes)>;
+    Admit admit = {};  // empty: everything may
 };
 
 // A file on the plugin path, not loaded.

@@ -25,8 +25,8 @@ public:
         std::ranges::sort(values, [](const auto& a, const auto& b) {
             return a.token != b.token ? a.token < b.token : a.value < b.value;
         });
-        const auto rest = std::ranges::unique(values, {}, &kernels::TokenValue::token);
-        values.erase(rest.begin(), rest.end());
+        const auto same = [](const auto& a, const auto& b) { return a.token == b.token; };
+        values.erase(std::unique(values.begin(), values.end(), same), values.end());
     }
     static kernels::SamplingStep step(std::vector<kernels::TokenValue>& values) {
         std::ranges::sort(values, {}, &kernels::TokenValue::token);

@@ -110,6 +110,16 @@ private:
 // Its place among the parameters.
 enum Parameter : std::uint8_t { kLanguage, kText, kFile, kTrigger, kAfter, kWhitespace, kMostWork };
 
+// The grammar, which is `text` or in a file.
+std::string read_source(const std::string& text, const std::string& file) {
+    if (file.empty()) return text;
+    try {
+        return read_parameter_file(file, "grammar.file");
+    } catch (const Error& problem) {
+        throw ParameterError("file", problem.what());
+    }
+}
+
 std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary) {
     const auto text = [&](Parameter i) -> const std::string& { return std::get<std::string>(parameters[i]); };
     static const std::map<std::string, grammar::Language> kLanguages = {
@@ -132,9 +142,14 @@ std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, 
             "grammar: this model's tokenizer has no token that ends a text, so no answer could end; set after = "
             "\"free\"");
     const std::string& file = text(kFile);
+    const char* const stated = file.empty() ? "text" : "file";
     if (!file.empty() && !text(kText).empty())
-        throw Error("grammar: 'text' and 'file' both state a grammar; leave one of them out, or set it to \"\"");
-    const std::string source = file.empty() ? text(kText) : read_parameter_file(file, "grammar.file");
+        throw ParameterError(
+            "file", "grammar: 'text' and 'file' both state a grammar; leave one of them out, or set it to \"\"");
+    if (language->second == grammar::Language::json && !(file + text(kText)).empty())
+        throw ParameterError(stated, "grammar: the language \"json\" is any JSON and takes no '" + std::string(stated) +
+                                         "'; for a schema write \"json_schema\"");
+    const std::string source = read_source(text(kText), file);
     std::string key;
     for (const std::string* part : {&text(kLanguage), &source, &text(kTrigger), &text(kAfter), &text(kWhitespace)})
         key += std::to_string(part->size()) + ":" + *part;
@@ -147,7 +162,7 @@ std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, 
         try {
             compiled = Grammar::compile(kept.tokens, {language->second, source}, options);
         } catch (const Error& error) {
-            throw Error("grammar: " + (file.empty() ? std::string() : file + ": ") + error.what());
+            throw ParameterError(stated, "grammar: " + (file.empty() ? "" : file + ": ") + error.what());
         }
         const std::lock_guard lock(kept.mutex);
         kept.grammars[key] = compiled;
@@ -176,8 +191,16 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           {},
           {},
           {},
-          "The grammar; for choices one on each line, for json empty."},
-         {"file", ParameterType::file, std::string(), {}, {}, {}, "A file that holds the grammar, in place of `text`."},
+          "The grammar; for choices one on each line, for json empty.",
+          "language"},
+         {"file",
+          ParameterType::file,
+          std::string(),
+          {},
+          {},
+          {},
+          "A file that holds the grammar, in place of `text`.",
+          "language"},
          {"trigger",
           ParameterType::text,
           std::string(),

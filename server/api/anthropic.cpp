@@ -12,13 +12,45 @@ namespace {
 
 const Shape& tool_shape() {
     static const Shape shape{
-        "tool",
-        {{.name = "name", .kinds = kString, .doc = "The name by which it is called."},
-         {.name = "type", .kinds = kString, .doc = "custom; tools of other types are left out."},
-         {.name = "description", .kinds = kString, .doc = "What it does."},
-         {.name = "input_schema", .kinds = kObject, .doc = "A JSON Schema."},
-         {.name = "strict", .kinds = kBoolean, .doc = "true: the input of a call is valid under input_schema."},
-         {.name = "cache_control", .kinds = kAny, .doc = "Ignored: beginnings are cached anyway.", .ignored = true}}};
+        .name = "tool",
+        .fields = {{.name = "name", .kinds = kString, .doc = "The name by which it is called."},
+                   {.name = "type", .kinds = kString, .doc = "custom; tools of other types are left out."},
+                   {.name = "description", .kinds = kString, .doc = "What it does."},
+                   {.name = "input_schema", .kinds = kObject, .doc = "A JSON Schema."},
+                   {.name = "strict",
+                    .kinds = kBoolean,
+                    .doc = "true: the input of a call is valid under input_schema."},
+                   {.name = "cache_control",
+                    .kinds = kAny,
+                    .doc = "Ignored: beginnings are cached anyway.",
+                    .ignored = true}},
+        .types = {"custom"}};
+    return shape;
+}
+
+const Shape& block_shape() {
+    static const Shape shape{
+        .name = "block",
+        .fields = {{.name = "type",
+                    .kinds = kString,
+                    .doc = "text, thinking, redacted_thinking, tool_use or tool_result; others are refused."},
+                   {.name = "text", .kinds = kString, .doc = "Of text."},
+                   {.name = "thinking", .kinds = kString, .doc = "Of thinking: the reasoning of an answer."},
+                   {.name = "id", .kinds = kString, .doc = "Of tool_use: what its result refers to."},
+                   {.name = "name", .kinds = kString, .doc = "Of tool_use: the tool."},
+                   {.name = "input", .kinds = kObject, .doc = "Of tool_use: the arguments."},
+                   {.name = "tool_use_id", .kinds = kString, .doc = "Of tool_result: which call it is of."},
+                   {.name = "content",
+                    .kinds = kString | kList,
+                    .doc = "Of tool_result: a text, or a list of blocks of the type text.",
+                    .items = kString | kObject,
+                    .shape = &chat_part_shape()},
+                   {.name = "is_error", .kinds = kBoolean, .doc = "Accepted; the content says it."},
+                   {.name = "signature", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+                   {.name = "data", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+                   {.name = "citations", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+                   {.name = "cache_control", .kinds = kAny, .doc = "Ignored.", .ignored = true}},
+        .types = {"text", "thinking", "redacted_thinking", "tool_use", "tool_result"}};
     return shape;
 }
 
@@ -33,6 +65,7 @@ const Shape& message_shape() {
                                .kinds = kString | kList,
                                .doc = "A text, or a list of blocks.",
                                .items = kObject,
+                               .shape = &block_shape(),
                                .required = true}}};
     return shape;
 }
@@ -62,6 +95,17 @@ const Shape& thinking_shape() {
     return shape;
 }
 
+const Shape& output_shape() {
+    static const Shape shape{
+        "output_config",
+        {{.name = "effort",
+          .kinds = kString,
+          .doc = "How much the model reasons, where its template can tell it.",
+          .choices = {"low", "medium", "high", "xhigh", "max"}},
+         {.name = "format", .kinds = kObject, .doc = "The form of the answer.", .shape = &schema_format_shape()}}};
+    return shape;
+}
+
 const Shape& count_shape() {
     static const Shape shape{
         "count_tokens",
@@ -72,7 +116,11 @@ const Shape& count_shape() {
           .items = kObject,
           .shape = &message_shape(),
           .required = true},
-         {.name = "system", .kinds = kString | kList, .doc = "The system prompt.", .items = kObject},
+         {.name = "system",
+          .kinds = kString | kList,
+          .doc = "The system prompt: a text, or a list of blocks of the type text.",
+          .items = kObject,
+          .shape = &chat_part_shape()},
          {.name = "tools", .kinds = kList, .doc = "What the model may call.", .items = kObject, .shape = &tool_shape()},
          {.name = "tool_choice", .kinds = kObject, .doc = "Whether it may call.", .shape = &tool_choice_shape()},
          {.name = "thinking", .kinds = kObject, .doc = "Whether it reasons.", .shape = &thinking_shape()}}};
@@ -92,7 +140,8 @@ const Shape& generation_shape() {
          {.name = "stop_sequences", .kinds = kList, .doc = "Texts before which the answer ends.", .items = kString},
          {.name = "output_config",
           .kinds = kObject,
-          .doc = "effort; format: a JSON Schema that the answer is valid under."},
+          .doc = "How much effort, and the form of the answer.",
+          .shape = &output_shape()},
          {.name = "metadata", .kinds = kAny, .doc = "Ignored.", .ignored = true},
          {.name = "service_tier", .kinds = kAny, .doc = "Ignored.", .ignored = true},
          {.name = "context_management", .kinds = kAny, .doc = "Ignored.", .ignored = true}},
@@ -130,6 +179,7 @@ void read_blocks(const Json& message, const std::string& path, const std::string
         const std::string place = path + ".content[" + std::to_string(i) + "]";
         const std::string& type = block.text("type");
         if (type == "text") {
+            if (!block.has("text")) throw missing(place + ".text");
             next.content += block.text("text");
             any = true;
         } else if (type == "thinking") {
@@ -137,6 +187,7 @@ void read_blocks(const Json& message, const std::string& path, const std::string
         } else if (type == "redacted_thinking") {
             continue;
         } else if (type == "tool_use") {
+            if (block.text("name").empty()) throw missing(place + ".name");
             next.calls.push_back({block.text("id"), block.text("name"),
                                   block["input"].is_object() ? block["input"].dump() : std::string("{}")});
             any = true;
@@ -189,9 +240,7 @@ Conversation read_messages(const Json& body) {
             const Json& tool = body["tools"].items()[i];
             const std::string place = "tools[" + std::to_string(i) + "]";
             if (tool.has("type") && tool.text("type") != "custom") continue;
-            if (tool.text("name").empty())
-                throw ApiError(Problem::invalid, "'" + place + ".name' is missing", "missing_required_parameter",
-                               place + ".name");
+            if (tool.text("name").empty()) throw missing(place + ".name");
             const bool strict = tool["strict"].is_true();
             out.tools.push_back(
                 {tool.text("name"), tool.text("description"), tool["input_schema"], strict, place + ".input_schema"});
@@ -207,11 +256,15 @@ Conversation read_messages(const Json& body) {
     if (thinking == "enabled") out.reasoning = "on";
     if (thinking == "disabled") out.reasoning = "off";
     const std::string& effort = body["output_config"].text("effort");
-    if (thinking != "disabled" && (effort == "low" || effort == "medium" || effort == "high")) out.reasoning = effort;
+    if (thinking != "disabled" && !effort.empty())
+        out.reasoning = effort == "xhigh" || effort == "max" ? "high" : effort;
     return out;
 }
 
 // ----------------------------------------------------------------------------------------------------------- writing
+
+// A full queue is the server's load; other limits are the key's own.
+bool overloaded(const ApiError& error) { return error.problem == Problem::busy && error.code == "queue_full"; }
 
 Json error_json(const ApiError& error, const std::string& id) {
     const char* type = "api_error";
@@ -226,6 +279,8 @@ Json error_json(const ApiError& error, const std::string& id) {
             type = "not_found_error";
             break;
         case Problem::busy:
+            type = overloaded(error) ? "overloaded_error" : "rate_limit_error";
+            break;
         case Problem::unavailable:
             type = "overloaded_error";
             break;
@@ -248,7 +303,7 @@ Json error_json(const ApiError& error, const std::string& id) {
 
 HttpResponse anthropic_error_response(const ApiError& error, const std::string& id) {
     HttpResponse response;
-    response.status = error.problem == Problem::busy ? 529 : error.status;
+    response.status = overloaded(error) ? 529 : error.status;
     response.headers = {{"request-id", id}};
     response.body = error_json(error, id).dump();
     return response;
@@ -257,7 +312,7 @@ HttpResponse anthropic_error_response(const ApiError& error, const std::string& 
 class MessagesWriter final : public AnswerWriter {
 public:
     MessagesWriter(std::shared_ptr<Exchange> exchange, bool stream, bool one_call)
-        : AnswerWriter(std::move(exchange), stream), one_call_(one_call) {}
+        : AnswerWriter(std::move(exchange), stream, one_call) {}
 
 protected:
     std::string ping() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
@@ -274,14 +329,16 @@ protected:
                              {"output_tokens", complete ? completion_tokens() : 0}});
     }
     Json message(Json content, Json stop_reason, Json stop_sequence, bool complete) const {
-        return Json::object({{"id", "msg_" + facts_.id},
-                             {"type", "message"},
-                             {"role", "assistant"},
-                             {"model", facts_.model},
-                             {"content", std::move(content)},
-                             {"stop_reason", std::move(stop_reason)},
-                             {"stop_sequence", std::move(stop_sequence)},
-                             {"usage", usage(complete)}});
+        Json told = Json::object({{"id", "msg_" + facts_.id},
+                                  {"type", "message"},
+                                  {"role", "assistant"},
+                                  {"model", facts_.model},
+                                  {"content", std::move(content)},
+                                  {"stop_reason", std::move(stop_reason)},
+                                  {"stop_sequence", std::move(stop_sequence)},
+                                  {"usage", usage(complete)}});
+        tell_seed(facts_, told);
+        return told;
     }
     Json stop_reason() const {
         const Choice& choice = choices_.front();
@@ -332,7 +389,6 @@ protected:
     void piece(std::size_t, const OutputEvent& piece, std::span<const TokenNote>, std::string& out) override {
         if (piece.kind == OutputEvent::Kind::call) {
             const std::size_t number = choices_.front().calls.size() - 1;
-            if (one_call_ && number > 0) return;
             stop_block(out);
             start_block(tool_block(piece.call, number, false), out);
             delta(Json::object({{"type", "input_json_delta"}, {"partial_json", piece.call.arguments}}), out);
@@ -358,6 +414,7 @@ protected:
         Json end =
             Json::object({{"delta", Json::object({{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}})},
                           {"usage", usage(true)}});
+        tell_seed(facts_, end);
         tell_unfinished(choices_.front(), end);
         event("message_delta", std::move(end), out);
         event("message_stop", Json::object(), out);
@@ -366,12 +423,15 @@ protected:
     Json whole() override {
         const Choice& choice = choices_.front();
         Json content = Json::list();
-        if (!choice.reasoning.empty())
-            content.push(Json::object({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}}));
-        if (!choice.content.empty()) content.push(Json::object({{"type", "text"}, {"text", choice.content}}));
-        for (std::size_t i = 0; i < (one_call_ ? std::min<std::size_t>(choice.calls.size(), 1) : choice.calls.size());
-             ++i)
-            content.push(tool_block(choice.calls[i], i, true));
+        for (const AnswerItem& item : choice.items) {
+            if (item.kind == OutputEvent::Kind::call) {
+                content.push(tool_block(choice.calls[item.call], item.call, true));
+            } else if (item.kind == OutputEvent::Kind::reasoning) {
+                content.push(Json::object({{"type", "thinking"}, {"thinking", item.text}, {"signature", ""}}));
+            } else {
+                content.push(Json::object({{"type", "text"}, {"text", item.text}}));
+            }
+        }
         Json told = message(std::move(content), stop_reason(), stop_sequence(), true);
         tell_unfinished(choice, told);
         return told;
@@ -381,7 +441,6 @@ public:
     std::int64_t context_length_ = 0;
 
 private:
-    bool one_call_;
     Block block_ = Block::none;
     std::int64_t index_ = 0;
 };

@@ -16,6 +16,7 @@ unsigned kind_of(const Json& value) {
         case Json::Kind::boolean:
             return kBoolean;
         case Json::Kind::integer:
+        case Json::Kind::large:
             return kInteger | kNumber;
         case Json::Kind::real:
             // 3.0 is an integer for JavaScript, which has no others.
@@ -106,6 +107,10 @@ const Field* find_field(const Shape& shape, std::string_view name) {
 void check_shape(const Shape& shape, const Json& object, const std::string& path, std::vector<std::string>* unknown) {
     if (!object.is_object())
         throw wrong_type(path, (path.empty() ? "the body" : "'" + path + "'") + " must be an object");
+    const Json& type = object["type"];
+    if (!shape.types.empty() && type.is_string() &&
+        std::find(shape.types.begin(), shape.types.end(), type.string()) == shape.types.end())
+        return;
     const std::string before = path.empty() ? "" : path + ".";
     for (const auto& [name, value] : object.members()) {
         const Field* field = find_field(shape, name);
@@ -116,9 +121,7 @@ void check_shape(const Shape& shape, const Json& object, const std::string& path
         }
     }
     visit_fields(shape, [&](const Field& field) {
-        if (field.required && object[field.name].is_null())
-            throw ApiError(Problem::invalid, "'" + before + std::string(field.name) + "' is missing",
-                           "missing_required_parameter", before + std::string(field.name));
+        if (field.required && object[field.name].is_null()) throw missing(before + std::string(field.name));
     });
 }
 
@@ -135,15 +138,21 @@ Json schema_of(const Shape& shape) {
     };
     visit_fields(shape, [&](const Field& field) {
         if (properties.has(field.name)) return;
-        Json property = field.kinds == kObject && field.shape != nullptr ? schema_of(*field.shape) : Json::object();
-        if (field.kinds != kAny && !property.has("type")) property.set("type", types(field.kinds));
+        const bool nested = (field.kinds & kObject) != 0 && field.kinds != kAny && field.shape != nullptr;
+        Json property = nested ? schema_of(*field.shape) : Json::object();
+        if (field.kinds != kAny) property.set("type", types(field.kinds));
         property.set("description", field.doc);
         if (std::isfinite(field.least)) property.set("minimum", field.least);
         if (std::isfinite(field.most)) property.set("maximum", field.most);
         if (!field.choices.empty()) {
             Json choices = Json::list();
             for (const std::string_view choice : field.choices) choices.push(choice);
-            property.set("enum", std::move(choices));
+            if (field.kinds == kString) {
+                property.set("enum", std::move(choices));
+            } else {  // of the texts alone
+                property.set("anyOf", Json::list({Json::object({{"type", "string"}, {"enum", std::move(choices)}}),
+                                                  Json::object({{"type", types(field.kinds & ~kString)}})}));
+            }
         }
         if ((field.kinds & kList) != 0 && field.kinds != kAny) {
             Json items =

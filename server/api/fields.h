@@ -41,7 +41,7 @@ struct Field {
     const Shape* shape = nullptr;                // of an object, or of the items that are objects
     bool required = false;
     bool ignored = false;  // accepted, because it cannot change the text
-    // Of a field that sets a parameter of a sampler stage: both names, "top_k" and "k".
+    // For a field that sets a parameter of a sampler stage: both names, "top_k" and "k".
     std::string_view stage = {}, parameter = {};
     // Of such a field: a number with which it switches the stage off. Clients send those for everything that they know,
     // and a chain without the stage stays without it.
@@ -54,6 +54,9 @@ struct Shape {
     std::string_view name;
     std::vector<Field> fields;
     const Shape* base = nullptr;  // whose fields it has, too
+    // Of objects that say their type in the member `type`: those that count here. Others are not looked at: they are
+    // another server's, or are refused as what they are. Empty: all count.
+    std::vector<std::string_view> types = {};
 };
 
 // Calls `visit` for each field, those of the bases included.

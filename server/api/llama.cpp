@@ -41,7 +41,8 @@ const Shape& generation_shape() {
           .kinds = kInteger,
           .doc =
               "After so long, the text ends at the next line break. Such a text is not promised to be the same again.",
-          .least = 0},
+          .least = 0,
+          .most = 9e15},
          {.name = "n_indent", .kinds = kInteger, .doc = "The text ends at a line that is indented less.", .least = 0},
          {.name = "timings_per_token", .kinds = kAny, .doc = "Ignored.", .ignored = true},
          {.name = "t_max_prompt_ms", .kinds = kAny, .doc = "Ignored.", .ignored = true}},
@@ -50,12 +51,13 @@ const Shape& generation_shape() {
 }
 
 const Shape& completion_shape() {
-    static const Shape shape{"completion",
-                             {{.name = "prompt",
-                               .kinds = kString | kList,
-                               .doc = "A text, token ids, or both in turn; or a list of those.",
-                               .required = true}},
-                             &generation_shape()};
+    static const Shape shape{
+        "completion",
+        {{.name = "prompt",
+          .kinds = kString | kList,
+          .doc = "A text, token ids, or both in turn; or a list of those. The answer has it as text.",
+          .required = true}},
+        &generation_shape()};
     return shape;
 }
 
@@ -89,8 +91,13 @@ const Shape& tokenize_shape() {
          {.name = "parse_special", .kinds = kBoolean, .doc = "Whether names of special tokens become those."},
          {.name = "with_pieces", .kinds = kBoolean, .doc = "Whether the texts of the tokens are told."},
          {.name = "prompt", .kinds = kString, .doc = "vLLM's name of the text; the answer then has its form."},
-         {.name = "messages", .kinds = kList, .doc = "A conversation, in vLLM's form.", .items = kObject},
-         {.name = "model", .kinds = kString, .doc = "The name of the model."}}};
+         {.name = "messages",
+          .kinds = kList,
+          .doc = "A conversation, in vLLM's form.",
+          .items = kObject,
+          .shape = &chat_message_shape()},
+         {.name = "model", .kinds = kString, .doc = "The name of the model."}},
+        &chat_conversation_shape()};
     return shape;
 }
 
@@ -103,13 +110,15 @@ const Shape& detokenize_shape() {
 }
 
 const Shape& template_shape() {
-    static const Shape shape{
-        "apply_template",
-        {{.name = "messages", .kinds = kList, .doc = "The conversation.", .items = kObject, .required = true},
-         {.name = "tools", .kinds = kList, .doc = "Functions that the model may call.", .items = kObject},
-         {.name = "chat_template_kwargs", .kinds = kObject, .doc = "Variables of the chat template."},
-         {.name = "add_generation_prompt", .kinds = kBoolean, .doc = "Whether the prompt ends where an answer begins."},
-         {.name = "model", .kinds = kString, .doc = "The name of the model."}}};
+    static const Shape shape{"apply_template",
+                             {{.name = "messages",
+                               .kinds = kList,
+                               .doc = "The conversation.",
+                               .items = kObject,
+                               .shape = &chat_message_shape(),
+                               .required = true},
+                              {.name = "model", .kinds = kString, .doc = "The name of the model."}},
+                             &chat_conversation_shape()};
     return shape;
 }
 
@@ -256,7 +265,7 @@ private:
 void read_generation(const Call& call, GenerationRequest& out, TextWriter::Options& options) {
     const Json& body = call.body;
     read_samplers(generation_shape(), body, "", call.model, out);
-    if (out.seed && static_cast<std::int64_t>(*out.seed) == -1) out.seed.reset();
+    read_seed(body["seed"], out, true);
     for (const char* name : {"max_tokens", "n_predict"}) {
         if (!body.has(name) || body[name].number() < 0) continue;
         out.max_tokens = static_cast<std::int64_t>(body[name].number());

@@ -4,7 +4,7 @@
 #include <ctime>
 #include <utility>
 
-#include "server/api/protocol.h"
+#include "server/api/openai.h"
 
 namespace foresay::server {
 
@@ -24,24 +24,27 @@ const Shape& options_shape() {
           .least = -2,
           .most = 1e9},
          {.name = "num_ctx", .kinds = kInteger, .doc = "Ignored unless it is more than the server's.", .least = 0},
-         {.name = "seed", .kinds = kInteger, .doc = "The seed of the noise; -1: chosen."}},
+         {.name = "seed", .kinds = kInteger, .doc = "The seed of the noise; -1: chosen and reported."}},
         &sampler_shape()};
     return shape;
 }
 
 const Shape& message_shape() {
-    static const Shape shape{
-        "message",
-        {{.name = "role",
-          .kinds = kString,
-          .doc = "Who speaks.",
-          .choices = {"system", "user", "assistant", "tool"},
-          .required = true},
-         {.name = "content", .kinds = kString, .doc = "The text."},
-         {.name = "thinking", .kinds = kString, .doc = "The reasoning of an answer."},
-         {.name = "images", .kinds = kList, .doc = "Refused: the model reads text alone."},
-         {.name = "tool_calls", .kinds = kList, .doc = "The calls of an answer.", .items = kObject},
-         {.name = "tool_name", .kinds = kString, .doc = "Which tool this is the result of."}}};
+    static const Shape shape{"message",
+                             {{.name = "role",
+                               .kinds = kString,
+                               .doc = "Who speaks.",
+                               .choices = {"system", "user", "assistant", "tool"},
+                               .required = true},
+                              {.name = "content", .kinds = kString, .doc = "The text."},
+                              {.name = "thinking", .kinds = kString, .doc = "The reasoning of an answer."},
+                              {.name = "images", .kinds = kList, .doc = "Refused: the model reads text alone."},
+                              {.name = "tool_calls",
+                               .kinds = kList,
+                               .doc = "The calls of an answer.",
+                               .items = kObject,
+                               .shape = &chat_call_shape()},
+                              {.name = "tool_name", .kinds = kString, .doc = "Which tool this is the result of."}}};
     return shape;
 }
 
@@ -59,15 +62,24 @@ const Shape& generation_shape() {
           .doc = "Whether the model reasons, where its template can tell it.",
           .choices = {"low", "medium", "high"}},
          {.name = "keep_alive", .kinds = kAny, .doc = "Ignored: the model stays.", .ignored = true},
-         {.name = "logprobs", .kinds = kBoolean, .doc = "Not supported here but for false; /v1 has them."}}};
+         {.name = "logprobs", .kinds = kBoolean, .doc = "Log probabilities of the tokens, before any sampler."},
+         {.name = "top_logprobs",
+          .kinds = kInteger,
+          .doc = "How many of the likeliest tokens are told.",
+          .least = 0,
+          .most = 20}}};
     return shape;
 }
 
-const Shape& chat_shape() {
+const Shape& lines_shape() {
     static const Shape shape{
         "chat",
         {{.name = "messages", .kinds = kList, .doc = "The conversation.", .items = kObject, .shape = &message_shape()},
-         {.name = "tools", .kinds = kList, .doc = "Functions that the model may call.", .items = kObject}},
+         {.name = "tools",
+          .kinds = kList,
+          .doc = "Functions that the model may call.",
+          .items = kObject,
+          .shape = &chat_tool_shape()}},
         &generation_shape()};
     return shape;
 }
@@ -120,8 +132,8 @@ HttpResponse ollama_error_response(const ApiError& error, const std::string&) {
 
 class LineWriter final : public AnswerWriter {
 public:
-    LineWriter(std::shared_ptr<Exchange> exchange, bool stream, bool chat)
-        : AnswerWriter(std::move(exchange), stream), chat_(chat) {}
+    LineWriter(std::shared_ptr<Exchange> exchange, bool stream, bool chat, bool logprobs)
+        : AnswerWriter(std::move(exchange), stream), chat_(chat), logprobs_(logprobs) {}
 
 protected:
     HttpResponse stream_head() const override {
@@ -162,6 +174,7 @@ protected:
         json.set("prompt_eval_duration", ns(end.prompt_ms));
         json.set("eval_count", choice.tokens);
         json.set("eval_duration", ns(end.generation_ms));
+        tell_seed(facts_, json);
         tell_unfinished(choice, json);
         return json;
     }
@@ -170,7 +183,8 @@ protected:
         try_parse_json(call.arguments, arguments);
         return Json::object({{"function", Json::object({{"name", call.name}, {"arguments", std::move(arguments)}})}});
     }
-    void piece(std::size_t, const OutputEvent& event, std::span<const TokenNote>, std::string& out) override {
+    bool tells_tokens() const override { return logprobs_; }
+    void piece(std::size_t, const OutputEvent& event, std::span<const TokenNote> notes, std::string& out) override {
         Json json;
         if (event.kind == OutputEvent::Kind::reasoning) {
             json = line("", event.text, {}, false);
@@ -179,6 +193,7 @@ protected:
         } else {
             json = line(event.text, "", {}, false);
         }
+        tell_logprobs(notes, json);
         json.append_to(out);
         out += '\n';
     }
@@ -194,14 +209,22 @@ protected:
             calls = Json::list();
             for (const ToolCall& call : choice.calls) calls.push(call_of(call));
         }
-        return last_line(line(choice.content, choice.reasoning, std::move(calls), true));
+        Json json = line(choice.content, choice.reasoning, std::move(calls), true);
+        tell_logprobs(choice.notes, json);
+        return last_line(std::move(json));
     }
 
 private:
-    bool chat_;
+    void tell_logprobs(std::span<const TokenNote> notes, Json& json) const {
+        if (logprobs_ && !notes.empty()) json.set("logprobs", logprob_entries(*facts_.tokenizer, notes));
+    }
+
+    bool chat_, logprobs_;
 };
 
 // ------------------------------------------------------------------------------------------------------------ routes
+
+bool wants_logprobs(const Json& body) { return body["logprobs"].is_true(); }
 
 void read_options(const Call& call, GenerationRequest& out) {
     const Json& options = call.body["options"];
@@ -214,13 +237,14 @@ void read_options(const Call& call, GenerationRequest& out) {
         throw wrong_value("format",
                           "'format' is '" + call.body.text("format") + "', but must be json or a JSON Schema");
     }
-    const Json& logprobs = call.body["logprobs"];
-    if (logprobs.is_true())
-        throw ApiError(Problem::invalid, "'logprobs' is not supported here; /v1/chat/completions has them",
-                       "unsupported_value", "logprobs");
+    const bool logprobs = wants_logprobs(call.body);
+    if (call.body.has("top_logprobs") && call.body["top_logprobs"].number() > 0 && !logprobs)
+        throw wrong_value("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (logprobs)
+        out.alternatives = call.body.has("top_logprobs") ? static_cast<int>(call.body["top_logprobs"].number()) : 0;
     if (!options.is_object()) return;
     read_samplers(options_shape(), options, "options.", call.model, out);
-    if (out.seed && static_cast<std::int64_t>(*out.seed) == -1) out.seed.reset();
+    read_seed(options["seed"], out, true);
     if (options.has("num_predict") && options["num_predict"].number() >= 0) {
         out.max_tokens = static_cast<std::int64_t>(options["num_predict"].number());
         out.max_tokens_param = "options.num_predict";
@@ -289,7 +313,8 @@ void chat(Call& call) {
     prompt.param = "messages";
     prompt.conversation = std::move(conversation);
     wanted.prompts.push_back(std::move(prompt));
-    call.answer(std::move(wanted), std::make_shared<LineWriter>(call.exchange, wants_stream(body), true),
+    call.answer(std::move(wanted),
+                std::make_shared<LineWriter>(call.exchange, wants_stream(body), true, wants_logprobs(body)),
                 "ollama_chat");
 }
 
@@ -323,7 +348,8 @@ void generate(Call& call) {
         prompt.conversation = std::move(conversation);
     }
     wanted.prompts.push_back(std::move(prompt));
-    call.answer(std::move(wanted), std::make_shared<LineWriter>(call.exchange, wants_stream(body), false),
+    call.answer(std::move(wanted),
+                std::make_shared<LineWriter>(call.exchange, wants_stream(body), false, wants_logprobs(body)),
                 "ollama_generate");
 }
 
@@ -398,7 +424,7 @@ void add_ollama(std::vector<Route>& routes) {
                          const char* doc) {
         routes.push_back({method, path, Right::api, shape, run, ollama_error_response, doc});
     };
-    add("POST", "/api/chat", &chat_shape(), chat, "Answers a conversation, as Ollama's clients ask.");
+    add("POST", "/api/chat", &lines_shape(), chat, "Answers a conversation, as Ollama's clients ask.");
     add("POST", "/api/generate", &generate_shape(), generate, "Continues a text, or fills a hole.");
     add("GET", "/api/tags", nullptr, tags, "The models.");
     add("GET", "/api/ps", nullptr, running, "The models that are loaded.");

@@ -39,6 +39,11 @@ bool explains(const Json& body) {
     return explain.is_true();
 }
 
+// A request in the form from before there were tools, which has one call at most.
+bool old_functions(const Json& body) {
+    return !body.has("tools") && !body.has("tool_choice") && (body.has("functions") || body.has("function_call"));
+}
+
 // ------------------------------------------------------------------------------------------------------------ routes
 
 void chat(Call& call) {
@@ -55,12 +60,13 @@ void chat(Call& call) {
     Prompt prompt;
     prompt.param = "messages";
     prompt.conversation = read_conversation(body);
+    const bool one_call = prompt.conversation->one_call;
     wanted.prompts.push_back(std::move(prompt));
-    const Json& parallel = body["parallel_tool_calls"];
     const OpenAiOptions options{.usage = wants_usage(body),
                                 .logprobs = logprobs,
                                 .explain = explains(body),
-                                .all_calls = parallel.is_null() || parallel.boolean()};
+                                .one_call = one_call,
+                                .old_calls = old_functions(body)};
     call.answer(std::move(wanted), make_chat_writer(call.exchange, body["stream"].is_true(), options), "chat");
 }
 
@@ -70,6 +76,12 @@ void completions(Call& call) {
     read_common(body, completion_shape(), call.model, wanted);
     if (body.has("best_of") && body["best_of"].number() != wanted.n)
         throw wrong_value("best_of", "'best_of' must be what 'n' is: answers are not compared here");
+    const bool echo = body["echo"].is_true();
+    if (body.has("logprobs") && echo)
+        throw ApiError(Problem::invalid,
+                       "'echo' with 'logprobs' is not supported: there are no log probabilities of a prompt's tokens; "
+                       "ask without 'echo' for those of the answer",
+                       "unsupported_value", "echo");
     if (body.has("logprobs")) wanted.alternatives = static_cast<int>(body["logprobs"].number());
     wanted.prompts = read_prompts(body["prompt"], "prompt");
     if (body.has("suffix") && !body.text("suffix").empty()) {
@@ -84,8 +96,7 @@ void completions(Call& call) {
     if (wanted.prompts.size() * static_cast<std::size_t>(wanted.n) > 64)
         throw wrong_value("n", "64 texts at most, of all prompts together");
     const OpenAiOptions options{
-        .usage = wants_usage(body), .logprobs = body.has("logprobs"), .explain = explains(body), .all_calls = true};
-    const bool echo = body["echo"].is_true();
+        .usage = wants_usage(body), .logprobs = body.has("logprobs"), .explain = explains(body)};
     call.answer(std::move(wanted), make_completion_writer(call.exchange, body["stream"].is_true(), options, echo),
                 "completions");
 }
@@ -95,15 +106,14 @@ void fim(Call& call) {
     const Json& body = call.body;
     GenerationRequest wanted;
     read_common(body, fim_shape(), call.model, wanted);
-    if (body.has("random_seed"))
-        wanted.seed = static_cast<std::uint64_t>(static_cast<std::int64_t>(body["random_seed"].number()));
+    read_seed(body["random_seed"], wanted);
     if (!call.model.fills() && !body.text("suffix").empty())
         throw wrong_value("suffix", "'suffix' needs a model that knows holes, and this one does not");
     Prompt prompt;
     prompt.param = "prompt";
     prompt.hole = Hole{body.text("prompt"), body.text("suffix"), {}};
     wanted.prompts.push_back(std::move(prompt));
-    const OpenAiOptions options{.usage = true, .logprobs = false, .explain = false, .all_calls = true};
+    const OpenAiOptions options{.usage = true};
     call.answer(std::move(wanted), make_chat_writer(call.exchange, body["stream"].is_true(), options), "fim");
 }
 
@@ -205,6 +215,15 @@ HttpResponse openai_error(const ApiError& error, const std::string&) {
     return response;
 }
 
+// A call of a message before.
+static ToolCall called(const Json& function, const std::string& id) {
+    const Json& arguments = function["arguments"];
+    return {id, function.text("name"),
+            arguments.is_object()                ? arguments.dump()
+            : function.text("arguments").empty() ? "{}"
+                                                 : function.text("arguments")};
+}
+
 Conversation read_conversation(const Json& body, const std::string& param) {
     Conversation out;
     out.param = param;
@@ -217,20 +236,22 @@ Conversation read_conversation(const Json& body, const std::string& param) {
         next.role = message.text("role") == "function" ? "tool" : message.text("role");
         next.content =
             read_content(message["content"], next.path + ".content", {"text", "refusal", "input_text", "output_text"});
+        if (message["content"].is_null() && next.role != "assistant" && message.text("role") != "function")
+            throw missing(next.path + ".content");
         next.reasoning = message.text("reasoning_content");
         next.call_id = message.text("tool_call_id");
         if (next.role == "tool") next.tool_name = message.text("name");
         if (next.role == "assistant" && message["tool_calls"].is_list()) {
             for (const Json& call : message["tool_calls"].items()) {
-                const Json& function = call["function"];
-                if (function.text("name").empty())
+                if (call["function"].text("name").empty())
                     throw ApiError(Problem::invalid, "'" + next.path + ".tool_calls' has a call without a name",
                                    "invalid_value", next.path + ".tool_calls");
-                next.calls.push_back({call.text("id"), function.text("name"),
-                                      function["arguments"].is_object()    ? function["arguments"].dump()
-                                      : function.text("arguments").empty() ? "{}"
-                                                                           : function.text("arguments")});
+                next.calls.push_back(called(call["function"], call.text("id")));
             }
+        }
+        if (next.role == "assistant" && message["function_call"].is_object()) {
+            if (message["function_call"].text("name").empty()) throw missing(next.path + ".function_call.name");
+            next.calls.push_back(called(message["function_call"], ""));
         }
         // A result is told by the name of what was called.
         if (next.role == "tool" && next.tool_name.empty()) {
@@ -263,22 +284,23 @@ Conversation read_conversation(const Json& body, const std::string& param) {
 
 void read_tool_choice(const Json& body, Conversation& conversation) {
     const Json& parallel = body["parallel_tool_calls"];
-    conversation.one_call = parallel.is_false();
+    conversation.one_call = parallel.is_false() || old_functions(body);
     for (const char* name : {"tool_choice", "function_call"}) {
         const Json& choice = body[name];
         if (choice.is_null()) continue;
-        if (choice.is_string()) {
-            if (choice.string() == "none") conversation.tools.clear();
-            if (choice.string() == "required") require_call(conversation, "", name);
+        const std::string& type = choice.text("type");
+        const std::string& mode = choice.is_string() ? choice.string() : type;
+        if (choice.is_string() || type == "auto" || type == "none" || type == "required") {
+            if (mode == "none") conversation.tools.clear();
+            if (mode == "required") require_call(conversation, "", name);
             continue;
         }
         const Json& allowed = choice["allowed_tools"];
-        if (choice.text("type") != "allowed_tools" && !allowed.is_object()) {
+        if (type != "allowed_tools" && !allowed.is_object()) {
             const bool nested = choice["function"].is_object();
             const std::string place = std::string(name) + (nested ? ".function.name" : ".name");
             const std::string& tool = nested ? choice["function"].text("name") : choice.text("name");
-            if (tool.empty())
-                throw ApiError(Problem::invalid, "'" + place + "' is missing", "missing_required_parameter", place);
+            if (tool.empty()) throw missing(place);
             require_call(conversation, tool, place);
             continue;
         }

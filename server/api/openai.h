@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,12 @@ const Shape& completion_shape();
 const Shape& fim_shape();
 
 // openai_writers.cpp
+// Log probabilities as a list: of each token its text, bytes, logprob and top_logprobs.
+Json logprob_entries(const core::Tokenizer& tokenizer, std::span<const TokenNote> notes);
 struct OpenAiOptions {
     bool usage = false, logprobs = false, explain = false;
-    bool all_calls = true;  // false: the first one alone
+    bool one_call = false;   // calls after the first one are left out
+    bool old_calls = false;  // calls are told as function_call, which has one
 };
 std::shared_ptr<AnswerWriter> make_chat_writer(std::shared_ptr<Exchange> exchange, bool stream,
                                                const OpenAiOptions& options);

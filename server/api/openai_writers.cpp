@@ -16,16 +16,7 @@ Json token_entry(const core::Tokenizer& tokenizer, std::int32_t token, float log
 }
 
 Json chat_logprobs(const core::Tokenizer& tokenizer, std::span<const TokenNote> notes) {
-    Json entries = Json::list();
-    for (const TokenNote& note : notes) {
-        Json entry = token_entry(tokenizer, note.token, note.log_probability);
-        Json others = Json::list();
-        for (const TokenProbability& other : note.alternatives)
-            others.push(token_entry(tokenizer, other.token, other.log_probability));
-        entry.set("top_logprobs", std::move(others));
-        entries.push(std::move(entry));
-    }
-    return Json::object({{"content", std::move(entries)}, {"refusal", nullptr}});
+    return Json::object({{"content", logprob_entries(tokenizer, notes)}, {"refusal", nullptr}});
 }
 
 Json old_logprobs(const core::Tokenizer& tokenizer, std::span<const TokenNote> notes) {
@@ -50,7 +41,7 @@ class OpenAiWriter : public AnswerWriter {
 public:
     using Options = OpenAiOptions;
     OpenAiWriter(std::shared_ptr<Exchange> exchange, bool stream, const Options& options)
-        : AnswerWriter(std::move(exchange), stream), options_(options) {}
+        : AnswerWriter(std::move(exchange), stream, options.one_call), options_(options) {}
 
 protected:
     virtual const char* prefix() const = 0;
@@ -63,6 +54,7 @@ protected:
                              {"object", object},
                              {"created", facts_.created},
                              {"model", facts_.model},
+                             {"seed", facts_.seed},
                              {"system_fingerprint", facts_.fingerprint}});
     }
     void append_chunk(Json choice, std::string& out) const {
@@ -118,7 +110,6 @@ protected:
         last.set("choices", Json::list());
         last.set("usage", usage());
         last.set("timings", timings_of(choices_.front()));
-        last.set("seed", facts_.seed);
         last.set("foresay", own());
         if (options_.usage) append_event(last, out);
         out += "data: [DONE]\n\n";
@@ -130,7 +121,6 @@ protected:
         json.set("choices", std::move(all));
         json.set("usage", usage());
         json.set("timings", timings_of(choices_.front()));
-        json.set("seed", facts_.seed);
         json.set("foresay", own());
         return json;
     }
@@ -170,11 +160,13 @@ protected:
                              {"logprobs", nullptr},
                              {"finish_reason", std::move(finish)}});
     }
+    std::string_view finish(const Choice& choice) const {
+        return choice.finish == Finish::tool_calls && options_.old_calls ? "function_call" : finish_name(choice.finish);
+    }
     void open(std::string& out) override {
         for (std::size_t i = 0; i < choices_.size(); ++i) {
             Json chunk = envelope(chunk_object());
             chunk.set("choices", Json::list({delta(i, Json::object({{"role", "assistant"}, {"content", ""}}))}));
-            chunk.set("seed", facts_.seed);
             if (options_.usage) chunk.set("usage", nullptr);
             append_event(chunk, out);
         }
@@ -190,8 +182,13 @@ protected:
                 change.set("content", event.text);
                 break;
             default: {
+                if (options_.old_calls) {
+                    const Json named = Json::object({{"name", event.call.name}, {"arguments", ""}});
+                    append_chunk(delta(index, Json::object({{"function_call", named}})), out);
+                    change.set("function_call", Json::object({{"arguments", event.call.arguments}}));
+                    break;
+                }
                 const std::size_t call = choices_[index].calls.size() - 1;
-                if (call > 0 && !options_.all_calls) return;
                 const auto number = static_cast<std::int64_t>(call);
                 change.set("tool_calls",
                            Json::list({Json::object(
@@ -212,7 +209,7 @@ protected:
         append_chunk(std::move(choice), out);
     }
     void close_choice(std::size_t index, std::string& out) override {
-        Json choice = delta(index, Json::object(), finish_name(choices_[index].finish));
+        Json choice = delta(index, Json::object(), finish(choices_[index]));
         tell_unfinished(choices_[index], choice);
         append_chunk(std::move(choice), out);
     }
@@ -223,9 +220,12 @@ protected:
         message.set("content", empty ? Json() : Json(choice.content));
         if (!choice.reasoning.empty()) message.set("reasoning_content", choice.reasoning);
         message.set("refusal", nullptr);
-        if (!choice.calls.empty()) {
+        if (!choice.calls.empty() && options_.old_calls) {
+            const ToolCall& call = choice.calls.front();
+            message.set("function_call", Json::object({{"name", call.name}, {"arguments", call.arguments}}));
+        } else if (!choice.calls.empty()) {
             Json calls = Json::list();
-            for (std::size_t i = 0; i < (options_.all_calls ? choice.calls.size() : 1); ++i) {
+            for (std::size_t i = 0; i < choice.calls.size(); ++i) {
                 const ToolCall& call = choice.calls[i];
                 calls.push(
                     Json::object({{"id", call_id(facts_, call, index, i)},
@@ -238,7 +238,7 @@ protected:
             Json::object({{"index", static_cast<std::int64_t>(index)},
                           {"message", std::move(message)},
                           {"logprobs", options_.logprobs ? chat_logprobs(*facts_.tokenizer, choice.notes) : Json()},
-                          {"finish_reason", finish_name(choice.finish)}});
+                          {"finish_reason", finish(choice)}});
         explain(json, choice.notes);
         tell_unfinished(choice, json);
         return json;
@@ -294,6 +294,19 @@ private:
 };
 
 }  // namespace
+
+Json logprob_entries(const core::Tokenizer& tokenizer, std::span<const TokenNote> notes) {
+    Json entries = Json::list();
+    for (const TokenNote& note : notes) {
+        Json entry = token_entry(tokenizer, note.token, note.log_probability);
+        Json others = Json::list();
+        for (const TokenProbability& other : note.alternatives)
+            others.push(token_entry(tokenizer, other.token, other.log_probability));
+        entry.set("top_logprobs", std::move(others));
+        entries.push(std::move(entry));
+    }
+    return entries;
+}
 
 std::shared_ptr<AnswerWriter> make_chat_writer(std::shared_ptr<Exchange> exchange, bool stream,
                                                const OpenAiOptions& options) {

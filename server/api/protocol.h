@@ -103,6 +103,9 @@ std::string note_of(const ApiError& error);
 // Sampler fields of a body, as the table maps them to stages.
 void read_samplers(const Shape& shape, const Json& body, const std::string& path, const ServedModel& model,
                    GenerationRequest& out);
+// The seed, exactly: from -2^63 to 2^64-1, where a negative one has the bits of its 64-bit integer. `any`: -1 stands
+// for none, as with llama.cpp and Ollama.
+void read_seed(const Json& seed, GenerationRequest& out, bool any = false);
 // {"15": -3.5} or [[15, -3.5], [16, false]].
 void read_logit_bias(const Json& bias, const ServedModel& model, GenerationRequest& out);
 // The member "foresay": chain, branch, speculation.
@@ -128,5 +131,14 @@ Json any_object();
 void read_format(const Json& format, const std::string& param, GenerationRequest& out);
 const Shape& own_shape();
 const Shape& sampler_shape();
+// Of OpenAI's protocols, and of those that write the same (openai_fields.cpp).
+const Shape& chat_tool_shape();
+const Shape& chat_choice_shape();
+const Shape& chat_call_shape();
+const Shape& chat_part_shape();      // of a content that is a list
+const Shape& chat_message_shape();   // of a chat
+const Shape& schema_format_shape();  // with its schema beside the type
+// All that a conversation may have but its messages: tools, and how the template is used.
+const Shape& chat_conversation_shape();
 
 }  // namespace foresay::server

@@ -15,22 +15,51 @@ const Shape& reasoning_shape() {
                              {{.name = "effort",
                                .kinds = kString,
                                .doc = "How much the model reasons, where its template can tell it.",
-                               .choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"}}}};
+                               .choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"}},
+                              {.name = "summary", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+                              {.name = "generate_summary", .kinds = kAny, .doc = "Ignored.", .ignored = true}}};
     return shape;
 }
 
-const Shape& format_shape() {
-    static const Shape shape{"format",
-                             {{.name = "type",
-                               .kinds = kString,
-                               .doc = "text, json_object, or json_schema with the member schema.",
-                               .choices = {"text", "json_object", "json_schema"}}}};
+const Shape& item_shape() {
+    static const Shape shape{
+        .name = "item",
+        .fields =
+            {{.name = "type",
+              .kinds = kString,
+              .doc =
+                  "message, function_call, function_call_output or reasoning; items of other types are left out, and "
+                  "one without a type is a message."},
+             {.name = "role",
+              .kinds = kString,
+              .doc = "Of a message: who speaks.",
+              .choices = {"user", "assistant", "system", "developer"}},
+             {.name = "content",
+              .kinds = kString | kList,
+              .doc = "Of a message: a text, or a list of parts. Of reasoning: a list of parts.",
+              .items = kString | kObject,
+              .shape = &chat_part_shape()},
+             {.name = "call_id", .kinds = kString, .doc = "Of a call, and of its output."},
+             {.name = "name", .kinds = kString, .doc = "Of a call: the function."},
+             {.name = "arguments", .kinds = kString, .doc = "Of a call: a JSON object as text."},
+             {.name = "output",
+              .kinds = kString | kList,
+              .doc = "Of an output: a text, or a list of parts.",
+              .items = kString | kObject,
+              .shape = &chat_part_shape()},
+             {.name = "id", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+             {.name = "status", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+             {.name = "summary", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+             {.name = "encrypted_content", .kinds = kAny, .doc = "Ignored.", .ignored = true}},
+        .types = {"message", "function_call", "function_call_output", "reasoning"}};
     return shape;
 }
 
 const Shape& text_shape() {
     static const Shape shape{
-        "text", {{.name = "format", .kinds = kObject, .doc = "The form of the answer.", .shape = &format_shape()}}};
+        "text",
+        {{.name = "format", .kinds = kObject, .doc = "The form of the answer.", .shape = &schema_format_shape()},
+         {.name = "verbosity", .kinds = kAny, .doc = "Ignored.", .ignored = true}}};
     return shape;
 }
 
@@ -43,16 +72,19 @@ const Shape& input_shape() {
              .kinds = kString | kList,
              .doc = "A text, or a list of items: messages, calls, results, reasoning.",
              .items = kObject,
+             .shape = &item_shape(),
              .required = true},
             {.name = "instructions", .kinds = kString, .doc = "The system prompt."},
             {.name = "tools",
              .kinds = kList,
              .doc = "Functions that the model may call; others are left out.",
-             .items = kObject},
+             .items = kObject,
+             .shape = &chat_tool_shape()},
             {.name = "tool_choice",
              .kinds = kString | kObject,
              .doc = "none, auto, required, or the tool that must be called.",
-             .choices = {"none", "auto", "required"}},
+             .choices = {"none", "auto", "required"},
+             .shape = &chat_choice_shape()},
             {.name = "reasoning", .kinds = kObject, .doc = "How the model reasons.", .shape = &reasoning_shape()},
             {.name = "previous_response_id",
              .kinds = kString,
@@ -79,7 +111,16 @@ const Shape& responses_shape() {
             {.name = "store",
              .kinds = kBoolean,
              .doc = "true: the response is kept in memory for a while, for previous_response_id. Absent: it is not."},
-            {.name = "include", .kinds = kAny, .doc = "Ignored.", .ignored = true},
+            {.name = "include",
+             .kinds = kList,
+             .doc = "message.output_text.logprobs: log probabilities of the tokens of messages, before any sampler. "
+                    "Others are left out.",
+             .items = kString},
+            {.name = "top_logprobs",
+             .kinds = kInteger,
+             .doc = "How many of the likeliest tokens are told; asks for log probabilities as include does.",
+             .least = 0,
+             .most = 20},
             {.name = "metadata", .kinds = kAny, .doc = "Ignored.", .ignored = true},
             {.name = "client_metadata", .kinds = kAny, .doc = "Ignored.", .ignored = true},
             {.name = "stream_options", .kinds = kAny, .doc = "Ignored.", .ignored = true},
@@ -108,9 +149,7 @@ Message& answer_of(Conversation& out, const std::string& path) {
 void read_item(const Json& item, const std::string& path, Conversation& out) {
     const std::string& type = item.text("type");
     if (type == "function_call") {
-        if (item.text("name").empty())
-            throw ApiError(Problem::invalid, "'" + path + ".name' is missing", "missing_required_parameter",
-                           path + ".name");
+        if (item.text("name").empty()) throw missing(path + ".name");
         answer_of(out, path).calls.push_back(
             {item.text("call_id"), item.text("name"),
              item.text("arguments").empty() ? std::string("{}") : item.text("arguments")});
@@ -135,6 +174,7 @@ void read_item(const Json& item, const std::string& path, Conversation& out) {
         if (role != "user" && role != "assistant" && role != "system" && role != "developer")
             throw wrong_value(path + ".role", "'" + path + ".role' is '" + role +
                                                   "', but must be one of: user, assistant, system, developer");
+        if (item["content"].is_null() && role != "assistant") throw missing(path + ".content");
         std::string content =
             read_content(item["content"], path + ".content", {"input_text", "output_text", "text", "refusal"});
         if (role == "assistant" && !out.messages.empty() && out.messages.back().role == "assistant" &&
@@ -199,6 +239,13 @@ Conversation read_input(const Call& call) {
 
 // ----------------------------------------------------------------------------------------------------------- writing
 
+bool wants_logprobs(const Json& body) {
+    const Json& include = body["include"];
+    const auto asks = [](const Json& what) { return what.string() == "message.output_text.logprobs"; };
+    return body.has("top_logprobs") ||
+           (include.is_list() && std::any_of(include.items().begin(), include.items().end(), asks));
+}
+
 class ResponsesWriter final : public AnswerWriter {
 public:
     // Where the response is kept, if it is to be; the conversation is that of the request.
@@ -208,10 +255,10 @@ public:
         std::vector<Message> messages;
     };
     ResponsesWriter(std::shared_ptr<Exchange> exchange, bool stream, Json request, Keeping keeping)
-        : AnswerWriter(std::move(exchange), stream), request_(std::move(request)), keeping_(std::move(keeping)) {
-        const Json& parallel = request_["parallel_tool_calls"];
-        one_call_ = parallel.is_false();
-    }
+        : AnswerWriter(std::move(exchange), stream, request["parallel_tool_calls"].is_false()),
+          request_(std::move(request)),
+          keeping_(std::move(keeping)),
+          logprobs_(wants_logprobs(request_)) {}
 
 protected:
     HttpResponse error(const ApiError& error) override { return openai_error(error, facts_.id); }
@@ -246,7 +293,7 @@ protected:
              {"max_output_tokens", request_["max_output_tokens"]},
              {"model", facts_.model},
              {"output", std::move(output)},
-             {"parallel_tool_calls", !one_call_},
+             {"parallel_tool_calls", !one_call()},
              {"previous_response_id", request_["previous_response_id"]},
              {"reasoning", asked("reasoning", Json::object({{"effort", nullptr}, {"summary", nullptr}}))},
              {"store", keeping_.place != nullptr},
@@ -254,6 +301,7 @@ protected:
              {"text", asked("text", Json::object({{"format", Json::object({{"type", "text"}})}}))},
              {"tool_choice", asked("tool_choice", "auto")},
              {"tools", asked("tools", Json::list())},
+             {"top_logprobs", asked("top_logprobs", 0)},
              {"top_p", request_["top_p"]},
              {"truncation", "disabled"},
              {"usage", nullptr},
@@ -272,11 +320,17 @@ protected:
         return json;
     }
 
-    // ---- items
-    static Json text_part(const std::string& text, bool reasoning) {
+    // ---- items: what is streamed one after the other is what a whole answer has
+    static Json text_part(const std::string& text, bool reasoning, Json logprobs = Json::list()) {
         if (reasoning) return Json::object({{"type", "reasoning_text"}, {"text", text}});
-        return Json::object(
-            {{"type", "output_text"}, {"text", text}, {"annotations", Json::list()}, {"logprobs", Json::list()}});
+        return Json::object({{"type", "output_text"},
+                             {"text", text},
+                             {"annotations", Json::list()},
+                             {"logprobs", std::move(logprobs)}});
+    }
+    // Where they are not asked for, there are none.
+    Json logprobs(std::span<const TokenNote> notes) const {
+        return logprobs_ ? logprob_entries(*facts_.tokenizer, notes) : Json::list();
     }
     Json text_item(bool reasoning, std::size_t number, const char* status, Json content) const {
         const std::string id = (reasoning ? "rs_" : "msg_") + facts_.id + "_" + std::to_string(number);
@@ -303,6 +357,32 @@ protected:
                              {"arguments", arguments}});
     }
 
+    Json message_or_reasoning(std::size_t place, const char* status) const {
+        const AnswerItem& item = choices_.front().items[place];
+        const bool reasoning = item.kind == OutputEvent::Kind::reasoning;
+        const auto notes = std::span(choices_.front().notes).subspan(item.first_note, item.end_note - item.first_note);
+        return text_item(reasoning, place, status, Json::list({text_part(item.text, reasoning, logprobs(notes))}));
+    }
+    Json::List output() const {
+        const Choice& choice = choices_.front();
+        Json::List all;
+        for (std::size_t i = 0; i < choice.items.size(); ++i) {
+            const std::size_t call = choice.items[i].call;
+            all.push_back(choice.items[i].kind == OutputEvent::Kind::call
+                              ? call_item(choice.calls[call], call, "completed", choice.calls[call].arguments)
+                              : message_or_reasoning(i, "completed"));
+        }
+        return all;
+    }
+    // An answer has a message or a call, though the message may be empty. True: it was missing.
+    bool add_message() {
+        std::vector<AnswerItem>& items = choices_.front().items;
+        const auto reasons = [](const AnswerItem& item) { return item.kind == OutputEvent::Kind::reasoning; };
+        if (!std::all_of(items.begin(), items.end(), reasons)) return false;
+        items.emplace_back();
+        return true;
+    }
+
     // ---- a stream
     void event(const char* type, Json members, std::string& out) {
         Json whole = Json::object({{"type", type}, {"sequence_number", sequence_++}});
@@ -310,7 +390,7 @@ protected:
         append_named_event(type, whole, out);
     }
     Json at(std::initializer_list<Json::Member> more) const {
-        Json json = Json::object({{"item_id", item_id_}, {"output_index", index_}});
+        Json json = Json::object({{"item_id", item_id_}, {"output_index", static_cast<std::int64_t>(index_)}});
         for (const auto& [name, value] : more) json.append(name, value);
         return json;
     }
@@ -318,73 +398,65 @@ protected:
         event("response.created", Json::object({{"response", response("in_progress", Json::list())}}), out);
         event("response.in_progress", Json::object({{"response", response("in_progress", Json::list())}}), out);
     }
-    void begin_text(bool reasoning, std::string& out) {
-        const Json item = text_item(reasoning, done_.size(), "in_progress", Json::list());
+    // Of the item at index_, whose text may grow.
+    bool reasons() const { return choices_.front().items[index_].kind == OutputEvent::Kind::reasoning; }
+    void item_event(const char* type, Json item, std::string& out) {
+        event(type, Json::object({{"output_index", static_cast<std::int64_t>(index_)}, {"item", std::move(item)}}),
+              out);
+    }
+    void begin_text(std::string& out) {
+        const Json item = text_item(reasons(), index_, "in_progress", Json::list());
         item_id_ = item.text("id");
         open_ = true;
-        reasons_ = reasoning;
-        text_.clear();
-        event("response.output_item.added", Json::object({{"output_index", index_}, {"item", item}}), out);
-        event("response.content_part.added", at({{"content_index", 0}, {"part", text_part("", reasoning)}}), out);
+        item_event("response.output_item.added", item, out);
+        event("response.content_part.added", at({{"content_index", 0}, {"part", text_part("", reasons())}}), out);
     }
     void end_text(std::string& out) {
         if (!open_) return;
         open_ = false;
-        const Json part = text_part(text_, reasons_);
-        Json done = at({{"content_index", 0}, {"text", text_}});
-        if (!reasons_) done.append("logprobs", Json::list());
-        event(reasons_ ? "response.reasoning_text.done" : "response.output_text.done", std::move(done), out);
+        const Json item = message_or_reasoning(index_, "completed");
+        const Json& part = item["content"].items().front();
+        Json done = at({{"content_index", 0}, {"text", part["text"]}});
+        if (!reasons()) done.append("logprobs", part["logprobs"]);
+        event(reasons() ? "response.reasoning_text.done" : "response.output_text.done", std::move(done), out);
         event("response.content_part.done", at({{"content_index", 0}, {"part", part}}), out);
-        const Json item = text_item(reasons_, done_.size(), "completed", Json::list({part}));
-        event("response.output_item.done", Json::object({{"output_index", index_}, {"item", item}}), out);
-        done_.push_back(item);
+        item_event("response.output_item.done", item, out);
         ++index_;
     }
-    void piece(std::size_t, const OutputEvent& piece, std::span<const TokenNote>, std::string& out) override {
-        if (piece.kind == OutputEvent::Kind::call) {
-            const std::size_t number = choices_.front().calls.size() - 1;
-            if (one_call_ && number > 0) return;
-            end_text(out);
-            Json item = call_item(piece.call, number, "in_progress", "");
-            item_id_ = item.text("id");
-            event("response.output_item.added", Json::object({{"output_index", index_}, {"item", item}}), out);
-            event("response.function_call_arguments.delta", at({{"delta", piece.call.arguments}}), out);
-            event("response.function_call_arguments.done",
-                  at({{"name", piece.call.name}, {"arguments", piece.call.arguments}}), out);
-            item = call_item(piece.call, number, "completed", piece.call.arguments);
-            event("response.output_item.done", Json::object({{"output_index", index_}, {"item", item}}), out);
-            done_.push_back(std::move(item));
-            ++index_;
-            return;
-        }
-        const bool reasoning = piece.kind == OutputEvent::Kind::reasoning;
-        if (open_ && reasons_ != reasoning) end_text(out);
-        if (!open_) begin_text(reasoning, out);
-        text_ += piece.text;
-        Json delta = at({{"content_index", 0}, {"delta", piece.text}});
-        if (!reasoning) delta.append("logprobs", Json::list());
-        event(reasoning ? "response.reasoning_text.delta" : "response.output_text.delta", std::move(delta), out);
+    void tell_call(const ToolCall& call, std::size_t number, std::string& out) {
+        const Json item = call_item(call, number, "in_progress", "");
+        item_id_ = item.text("id");
+        item_event("response.output_item.added", item, out);
+        event("response.function_call_arguments.delta", at({{"delta", call.arguments}}), out);
+        event("response.function_call_arguments.done", at({{"name", call.name}, {"arguments", call.arguments}}), out);
+        item_event("response.output_item.done", call_item(call, number, "completed", call.arguments), out);
+        ++index_;
     }
-    void close_choice(std::size_t, std::string& out) override { end_text(out); }
+    void piece(std::size_t, const OutputEvent& piece, std::span<const TokenNote> notes, std::string& out) override {
+        if (index_ + 1 < choices_.front().items.size()) end_text(out);
+        if (piece.kind == OutputEvent::Kind::call)
+            return tell_call(piece.call, choices_.front().items[index_].call, out);
+        if (!open_) begin_text(out);
+        Json delta = at({{"content_index", 0}, {"delta", piece.text}});
+        if (!reasons()) delta.append("logprobs", logprobs(notes));
+        event(reasons() ? "response.reasoning_text.delta" : "response.output_text.delta", std::move(delta), out);
+    }
+    void close_choice(std::size_t, std::string& out) override {
+        end_text(out);
+        if (!add_message()) return;
+        begin_text(out);
+        end_text(out);
+    }
     void close(std::string& out) override {
         const bool cut = choices_.front().finish == Finish::length;
-        const Json told = complete_response(done_);
+        const Json told = complete_response(output());
         keep(told);
         event(cut ? "response.incomplete" : "response.completed", Json::object({{"response", told}}), out);
     }
 
     Json whole() override {
-        const Choice& choice = choices_.front();
-        Json::List output;
-        if (!choice.reasoning.empty())
-            output.push_back(text_item(true, 0, "completed", Json::list({text_part(choice.reasoning, true)})));
-        if (!choice.content.empty() || choice.calls.empty())
-            output.push_back(
-                text_item(false, output.size(), "completed", Json::list({text_part(choice.content, false)})));
-        const std::size_t calls = one_call_ ? std::min<std::size_t>(choice.calls.size(), 1) : choice.calls.size();
-        for (std::size_t i = 0; i < calls; ++i)
-            output.push_back(call_item(choice.calls[i], i, "completed", choice.calls[i].arguments));
-        Json told = complete_response(std::move(output));
+        add_message();
+        Json told = complete_response(output());
         keep(told);
         return told;
     }
@@ -393,16 +465,10 @@ private:
     // Before the client hears of it, so that its next request finds it.
     void keep(const Json& told) {
         if (keeping_.place == nullptr) return;
-        const Choice& choice = choices_.front();
-        Message answer;
-        answer.role = "assistant";
-        answer.content = choice.content;
-        answer.reasoning = choice.reasoning;
-        for (std::size_t i = 0; i < choice.calls.size() && !(one_call_ && i > 0); ++i) {
-            answer.calls.push_back(choice.calls[i]);
-            answer.calls.back().id = call_id(facts_, choice.calls[i], 0, i);
-        }
-        keeping_.messages.push_back(std::move(answer));
+        // As a client would send it back.
+        Conversation answer;
+        for (const Json& item : told["output"].items()) read_item(item, "previous_response_id", answer);
+        for (Message& message : answer.messages) keeping_.messages.push_back(std::move(message));
         const Json& input = request_["input"];
         Json items = input.is_list()
                          ? input
@@ -412,11 +478,11 @@ private:
 
     Json request_;
     Keeping keeping_;
-    bool one_call_ = false;
-    std::int64_t sequence_ = 0, index_ = 0;
-    std::string item_id_, text_;
-    bool open_ = false, reasons_ = false;  // a text is being told
-    Json::List done_;
+    const bool logprobs_;
+    std::int64_t sequence_ = 0;
+    std::size_t index_ = 0;  // of the item that is told, or the next one
+    std::string item_id_;
+    bool open_ = false;  // the item has a text that may grow
 };
 
 // ------------------------------------------------------------------------------------------------------------ routes
@@ -441,6 +507,8 @@ void responses(Call& call) {
         wanted.max_tokens = static_cast<std::int64_t>(body["max_output_tokens"].number());
         wanted.max_tokens_param = "max_output_tokens";
     }
+    if (wants_logprobs(body))
+        wanted.alternatives = body.has("top_logprobs") ? static_cast<int>(body["top_logprobs"].number()) : 0;
     wanted.prompts.push_back(prompt_of(call));
     ResponsesWriter::Keeping keeping;
     if (body["store"].is_true() && call.stored != nullptr && call.stored->keeps()) {

@@ -328,7 +328,9 @@ const Shape& sampler_shape() {
             {.name = "ignore_eos",
              .kinds = kBoolean,
              .doc = "End tokens are tokens like any other, except under a grammar, whose text ends there."},
-            {.name = "seed", .kinds = kInteger, .doc = "The seed of the noise; chosen and reported when absent."},
+            {.name = "seed",
+             .kinds = kInteger,
+             .doc = "The seed of the noise, from -2^63 to 2^64-1; chosen and reported when absent."},
             {.name = "stop", .kinds = kString | kList, .doc = "Texts before which the answer ends.", .items = kString},
             {.name = "foresay", .kinds = kObject, .doc = "What only foresay has.", .shape = &own_shape()},
             {.name = "grammar", .kinds = kString, .doc = "What the answer must be, in llama.cpp's notation (GBNF)."},
@@ -405,8 +407,7 @@ void read_format(const Json& format, const std::string& param, GenerationRequest
     const bool nested = format["json_schema"].is_object();
     const std::string place = param + (nested ? ".json_schema.schema" : ".schema");
     const Json& schema = nested ? format["json_schema"]["schema"] : format["schema"];
-    if (schema.is_null())
-        throw ApiError(Problem::invalid, "'" + place + "' is missing", "missing_required_parameter", place);
+    if (schema.is_null()) throw missing(place);
     want_schema(schema, place, out);
 }
 
@@ -420,6 +421,21 @@ void require_call(Conversation& conversation, const std::string& name, const std
     conversation.must_call = true;
     conversation.call_name = name;
     conversation.call_param = param;
+}
+
+void read_seed(const Json& seed, GenerationRequest& out, bool any) {
+    if (seed.is_null()) return;
+    if (seed.is(Json::Kind::large)) {
+        out.seed = seed.large();
+        out.negative_seed = false;
+        return;
+    }
+    // A real is as small as integers that JavaScript has, by the table of fields.
+    const std::int64_t number =
+        seed.is(Json::Kind::integer) ? seed.integer() : static_cast<std::int64_t>(seed.number());
+    out.negative_seed = number < 0;
+    out.seed = static_cast<std::uint64_t>(number);
+    if (any && number == -1) out.seed.reset();
 }
 
 void read_samplers(const Shape& shape, const Json& body, const std::string& path, const ServedModel& model,
@@ -457,7 +473,7 @@ void read_samplers(const Shape& shape, const Json& body, const std::string& path
     }
     if (body.has("logit_bias")) read_logit_bias(body["logit_bias"], model, out);
     if (body.has("ignore_eos")) out.ignore_eos = body["ignore_eos"].boolean();
-    if (body.has("seed")) out.seed = static_cast<std::uint64_t>(static_cast<std::int64_t>(body["seed"].number()));
+    read_seed(body["seed"], out);
     if (body.has("stop")) {
         for (std::string& stop : read_stops(body["stop"])) out.stop.push_back(std::move(stop));
     }
@@ -521,6 +537,7 @@ samplers::ParameterValue option_of(const Json& value, const std::string& param) 
         case Json::Kind::integer:
             return value.integer();
         case Json::Kind::real:
+        case Json::Kind::large:
             return value.number();
         case Json::Kind::string:
             return value.string();
@@ -680,9 +697,7 @@ std::vector<Tool> read_tools(const Json& tools, const std::string& path) {
         const Json& strict = function["strict"];
         Tool tool{function.text("name"), function.text("description"), function["parameters"], strict.is_true(),
                   inner + ".parameters"};
-        if (tool.name.empty())
-            throw ApiError(Problem::invalid, "'" + inner + ".name' is missing", "missing_required_parameter",
-                           inner + ".name");
+        if (tool.name.empty()) throw missing(inner + ".name");
         if (!tool.parameters.is_null() && !tool.parameters.is_object())
             throw wrong_type(inner + ".parameters", "'" + inner + ".parameters' must be an object, a JSON Schema");
         out.push_back(std::move(tool));

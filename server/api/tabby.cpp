@@ -41,7 +41,12 @@ const Shape& switch_shape() {
 const Shape& encode_shape() {
     static const Shape shape{
         "token_encode",
-        {{.name = "text", .kinds = kString | kList, .doc = "A text, or a conversation.", .required = true},
+        {{.name = "text",
+          .kinds = kString | kList,
+          .doc = "A text, or the messages of a conversation.",
+          .items = kObject,
+          .shape = &chat_message_shape(),
+          .required = true},
          {.name = "add_bos_token", .kinds = kBoolean, .doc = "Whether the text begins as a prompt does."},
          {.name = "encode_special_tokens", .kinds = kBoolean, .doc = "Whether names of special tokens become those."},
          {.name = "decode_special_tokens", .kinds = kBoolean, .doc = "Of /v1/token/decode."},
@@ -201,11 +206,6 @@ void encode(Call& call) {
     if (body["text"].is_list()) {
         Json conversation = Json::object({{"messages", body["text"]}});
         if (body.has("add_generation_prompt")) conversation.set("add_generation_prompt", body["add_generation_prompt"]);
-        for (std::size_t i = 0; i < body["text"].items().size(); ++i) {
-            if (!body["text"].items()[i].is_object())
-                throw wrong_type("text[" + std::to_string(i) + "]",
-                                 "'text[" + std::to_string(i) + "]' must be a message");
-        }
         Prompt prompt;
         prompt.param = "text";
         prompt.conversation = read_conversation(conversation, "text");

@@ -30,24 +30,21 @@ void AnswerWriter::events(std::size_t index, std::span<const OutputEvent> events
     choice.notes.insert(choice.notes.end(), notes.begin(), notes.end());
     std::string out;
     for (const OutputEvent& event : events) {
-        switch (event.kind) {
-            case OutputEvent::Kind::reasoning:
-                choice.reasoning += event.text;
-                break;
-            case OutputEvent::Kind::content:
-                choice.content += event.text;
-                break;
-            case OutputEvent::Kind::call: {
-                choice.calls.push_back(event.call);
-                break;
-            }
-            case OutputEvent::Kind::blank:
-                continue;
-        }
-        if (!stream_) continue;
+        const bool is_call = event.kind == OutputEvent::Kind::call;
+        if (event.kind == OutputEvent::Kind::blank || (is_call && one_call_ && !choice.calls.empty())) continue;
         // With those of tokens before it whose text was held back.
         const std::size_t told = std::exchange(choice.told_notes, choice.notes.size());
-        piece(index, event, std::span(choice.notes).subspan(told), out);
+        if (is_call || choice.items.empty() || choice.items.back().kind != event.kind)
+            choice.items.push_back({event.kind, {}, choice.calls.size(), told, told});
+        AnswerItem& item = choice.items.back();
+        item.end_note = choice.notes.size();
+        if (is_call) {
+            choice.calls.push_back(event.call);
+        } else {
+            item.text += event.text;
+            (event.kind == OutputEvent::Kind::content ? choice.content : choice.reasoning) += event.text;
+        }
+        if (stream_) piece(index, event, std::span(choice.notes).subspan(told), out);
     }
     if (!out.empty()) exchange_->write(out);
 }
@@ -156,11 +153,23 @@ Json timings_of(const Choice& choice) {
     return timings;
 }
 
-void tell_unfinished(const Choice& choice, Json& json) {
-    if (choice.unfinished.empty()) return;
+namespace {
+
+void set_own(Json& json, std::string_view name, Json value) {
     Json own = json["foresay"].is_object() ? json["foresay"] : Json::object();
-    own.set("unfinished", choice.unfinished);
+    own.set(name, std::move(value));
     json.set("foresay", std::move(own));
+}
+
+}  // namespace
+
+void tell_seed(const AnswerFacts& facts, Json& json) {
+    set_own(json, "seed", facts.seed);
+    set_own(json, "system_fingerprint", facts.fingerprint);
+}
+
+void tell_unfinished(const Choice& choice, Json& json) {
+    if (!choice.unfinished.empty()) set_own(json, "unfinished", choice.unfinished);
 }
 
 std::string call_id(const AnswerFacts& facts, const ToolCall& call, std::size_t choice, std::size_t index,

@@ -25,10 +25,12 @@ struct AnswerFacts {
     std::string id;     // hexadecimal, for ids of all kinds
     std::string model;  // as the client named it
     std::string fingerprint;
-    std::int64_t created = 0;  // seconds since 1970
-    std::uint64_t seed = 0;
-    std::int64_t prompt_tokens = 0;    // of all prompts
-    std::vector<std::string> prompts;  // as text, where the client wants them
+    std::int64_t created = 0;        // seconds since 1970
+    Json seed;                       // as it was sent, or the one that we have chosen
+    std::int64_t prompt_tokens = 0;  // of all prompts
+    // As they were sent, token ids as text; of conversations empty; of holes as the model reads them, unless the prompt
+    // was sent as one, too.
+    std::vector<std::string> prompts;
     const core::Tokenizer* tokenizer = nullptr;
 };
 
@@ -42,9 +44,19 @@ struct TokenNote {
 
 enum class Finish : std::uint8_t { stop, length, tool_calls };
 
+// A piece of reasoning, of content, or a call. What follows each other and is of one kind is one item.
+struct AnswerItem {
+    OutputEvent::Kind kind = OutputEvent::Kind::content;
+    std::string text;      // of reasoning and content
+    std::size_t call = 0;  // of a call: its place among Choice::calls
+    // The tokens that it comes from, as a range of Choice::notes.
+    std::size_t first_note = 0, end_note = 0;
+};
+
 // One of several answers, as far as it is known.
 struct Choice {
-    std::string content, reasoning;
+    std::vector<AnswerItem> items;   // in the order in which they were written; streamed or not
+    std::string content, reasoning;  // of all items
     std::vector<ToolCall> calls;
     Finish finish = Finish::stop;
     bool stopped_by_string = false;  // by stop_string
@@ -56,12 +68,14 @@ struct Choice {
     std::vector<TokenNote> notes;  // of all tokens
     BackendEnd end;
     bool ended = false;
-    std::size_t told_notes = 0;  // of a stream: those that were part of a piece
+    std::size_t told_notes = 0;  // those that were part of a piece
 };
 
 class AnswerWriter {
 public:
-    AnswerWriter(std::shared_ptr<Exchange> exchange, bool stream) : exchange_(std::move(exchange)), stream_(stream) {}
+    // `one_call`: calls after the first one are left out.
+    AnswerWriter(std::shared_ptr<Exchange> exchange, bool stream, bool one_call = false)
+        : exchange_(std::move(exchange)), stream_(stream), one_call_(one_call) {}
     virtual ~AnswerWriter() = default;
 
     void begin(AnswerFacts facts, std::size_t choices);
@@ -74,6 +88,7 @@ public:
 
     const std::shared_ptr<Exchange>& exchange() const { return exchange_; }
     bool streams() const { return stream_; }
+    bool one_call() const { return one_call_; }
 
 protected:
     // ---- of the protocol. Streams append to `out`.
@@ -102,7 +117,7 @@ protected:
 
 private:
     std::shared_ptr<Exchange> exchange_;
-    const bool stream_;
+    const bool stream_, one_call_;
 };
 
 // ---- forms that protocols share
@@ -114,6 +129,8 @@ void append_named_event(std::string_view name, const Json& json, std::string& ou
 std::string_view finish_name(Finish finish);  // "stop", "length", "tool_calls"
 // llama.cpp's times and counts of an answer, with ours.
 Json timings_of(const Choice& choice);
+// Adds seed and fingerprint to the member "foresay" of an answer, where the protocol has no place for them.
+void tell_seed(const AnswerFacts& facts, Json& json);
 // Adds `unfinished` to the member "foresay" of an answer, where it is not empty.
 void tell_unfinished(const Choice& choice, Json& json);
 // The id of a call: the model's own, or one made of the answer's id.

@@ -30,6 +30,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "server/http/answer.h"
 #include "server/http/listen.h"
 
@@ -58,12 +59,6 @@ constexpr std::size_t kLingerBytes = 64u << 20;
 bool ended(const beast::error_code& error) {
     return error == http::error::end_of_stream || error == http::error::partial_message ||
            (error && error.category() == asio::error::get_system_category());
-}
-
-std::string lower(std::string_view text) {
-    std::string out(text);
-    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-    return out;
 }
 
 }  // namespace
@@ -101,7 +96,11 @@ struct HttpServer::State {
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
     Connection(HttpServer::State& server, Socket socket, std::string listen_address)
-        : server_(server), stream_(std::move(socket)), wake_(server.io), listen_address_(std::move(listen_address)) {
+        : server_(server),
+          stream_(std::move(socket)),
+          wake_(server.io),
+          gather_(server.io),
+          listen_address_(std::move(listen_address)) {
         const int descriptor = stream_.socket().native_handle();
         peer_ = peer_of(descriptor);
         local_ = peer_is_local(descriptor);
@@ -126,6 +125,7 @@ public:
         closed_ = true;
         stream_.close();
         wake_.cancel();
+        gather_.cancel();
     }
 
     Task serve() {
@@ -202,8 +202,9 @@ private:
         request.path = target.substr(0, mark);
         if (mark != std::string::npos) request.query = target.substr(mark + 1);
         for (const auto& field : message) {
-            request.headers.push_back({lower(std::string_view(field.name_string().data(), field.name_string().size())),
-                                       std::string(field.value())});
+            request.headers.push_back(
+                {lower_case(std::string_view(field.name_string().data(), field.name_string().size())),
+                 std::string(field.value())});
         }
         request.peer = peer_;
         request.from_network = peer_ != "unix";
@@ -285,7 +286,11 @@ private:
                 co_return false;
             }
             if (answer->gone() || answer->abandoned()) co_return false;
-            if (!taken.bytes.empty()) continue;
+            if (!taken.bytes.empty()) {
+                gather_.expires_after(server_.limits.gather_time);
+                co_await gather_.async_wait(use_tuple);
+                continue;
+            }
             wake_.expires_after(server_.limits.ping_time);
             const auto [cancelled] = co_await wake_.async_wait(use_tuple);
             if (!cancelled) answer->ping();
@@ -326,7 +331,7 @@ private:
     HttpServer::State& server_;
     Stream stream_;
     beast::flat_buffer buffer_;
-    Timer wake_;
+    Timer wake_, gather_;
     std::string listen_address_, peer_;
     bool local_ = false, closed_ = false, idle_ = true, linger_ = false;
     std::shared_ptr<Answer> answer_;  // being sent

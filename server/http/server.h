@@ -34,6 +34,9 @@ struct HttpLimits {
     std::chrono::milliseconds header_time{10'000}, body_time{30'000}, idle_time{60'000};
     std::chrono::milliseconds stall_time{60'000};  // a client that reads nothing for so long is given up
     std::chrono::milliseconds ping_time{10'000};
+    // What a stream says within so long of its last piece goes with the next one: each piece wakes this side and the
+    // client, on cores that the model computes on. A piece that comes later than that goes at once.
+    std::chrono::milliseconds gather_time{3};
 };
 
 class Handler {

@@ -25,7 +25,7 @@ public:
     // may be called; none: calls are content.
     OutputMachine(const OutputFormat& format, const core::AnswerMarkup& markup, const core::Tokenizer& tokenizer,
                   std::span<const std::int32_t> prompt, const std::vector<Tool>& tools);
-    // Of a text that is continued: all of it is content.
+    // For a text that is continued: all of it is content.
     explicit OutputMachine(const core::Tokenizer& tokenizer);
 
     void push(std::int32_t token, std::vector<OutputEvent>& out);

@@ -74,7 +74,7 @@ public:
 
 private:
     static constexpr std::int32_t kLength = 8;  // told as that of a match: a long one
-    // Of a place after the sequence: what the draft had there, and what was proposed. -1: nothing.
+    // For a place after the sequence: what the draft had there, and what was proposed. -1: nothing.
     struct Noted {
         std::int32_t drafted = -1, proposed = -1;
         bool last = false;

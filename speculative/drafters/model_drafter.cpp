@@ -48,6 +48,13 @@ public:
 
     void rewind(std::int32_t length) override { checked_ = std::clamp(length - base_, 0, checked_); }
 
+    void forget() override {
+        held_.clear();
+        context_->truncate(0);
+        base_ = 0;
+        checked_ = 0;
+    }
+
     void propose(const DraftTask& task, DraftedTokens& draft) override {
         const std::int32_t before = static_cast<std::int32_t>(draft.tokens.size());
         if (task.max_tokens <= before || task.tokens.empty() || !catch_up(task, draft.tokens)) return;

@@ -20,9 +20,11 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 const std::string kPrompt = "def fib(n):\n    ";
@@ -98,10 +100,31 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
     const std::string config = write_scratch("typo.toml", "[target]\nmodle = \"x\"\n");
     const std::string option = write_scratch("option.toml", "[target]\nmodel = \"" + target() +
                                                                 "\"\n[sampling]\nchain = [\"wordlist\"]\n[[plugin]]\n"
-                                                                "name = \"wordlist\"\n[plugin.options]\nforbid = 5\n");
+                                                                "name = \"wordlist\"\n[plugin.options]\nforbid = 5\n"
+                                                                "ignore_cas = true\n");
+    const std::string gbnf = write_scratch("gbnf.toml", "[target]\nmodel = \"" + target() +
+                                                            "\"\n[sampling]\nchain = [\"grammar\"]\n"
+                                                            "[sampling.grammar]\ntext = 'root ::= b'\n"
+                                                            "language = \"gbnf\"\n");
+    const std::string schema = write_scratch("schema.json", "{\"not\":{}}");
+    const std::string rules = write_scratch("rules.gbnf", "root ::= b\n");
+    const std::string large = write_scratch("large.gbnf", std::string((1 << 20) + 1, '\n'));
     const std::vector<Case> cases = {
         {{"complete", "none.toml", "-p", "x"}, "none.toml"},
-        {{"complete", option, "-p", "x"}, "option.toml:8:1: wordlist.forbid must be a list of strings"},
+        {{"complete", option, "-p", "x"},
+         "option.toml:8:10: wordlist.forbid must be a list of strings\n    forbid = 5\n             ^\nforesay: " +
+             option +
+             ":9:1: sampler 'wordlist' has no parameter 'ignore_cas'; did you mean 'ignore_case'?\n    ignore_cas = "
+             "true\n    ^\n"},
+        {{"complete", "-p", "x", "--set", "plugin.wordlist.options.forbid=5"},
+         "--set #1: wordlist.forbid must be a list of strings\n    plugin.wordlist.options.forbid = 5\n"},
+        {{"complete", gbnf, "-p", "x"}, "gbnf.toml:6:8: grammar: the grammar has no rule \"b\", which line 1 uses"},
+        {{"complete", "--grammar", rules, "-p", "x"},
+         "--grammar " + rules + ": grammar: the grammar has no rule \"b\", which line 1 uses"},
+        {{"complete", "--json-schema", schema, "-p", "x"},
+         "--json-schema " + schema + ": grammar: the schema cannot be used: \"not\" at # is not supported"},
+        {{"complete", "--grammar", large, "-p", "x"},
+         "the grammar " + large + " is larger than 1 MiB; give a smaller one"},
         {{"complete", "--model", "5", "-p", "x"}, "--model: 'target.model': no file at"},
         {{"complete", target(), "-p", "x"}, "is a model, not a configuration file; write --model"},
         {{"complete", source("tests/golden/tiny/llama2"), "-p", "x"}, "is a model, not a configuration file"},
@@ -129,6 +152,8 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
         {{"tokenize", "--model", write_scratch("text.txt", "hello")}, "text.txt"},
         {{"inspect", "none.gguf"}, "none.gguf"},
         {{"plugin", "show", "topk"}, "did you mean 'top_k'?"},
+        {{"plugin", "check", "top_k", "--only", "loads", "--only", "exports"},
+         "nothing was checked: 'top_k' is built in, and --only names checks of a plugin's file"},
         {{"perplexity", "-f", write_scratch("short.txt", "x = 1\n")}, "less than one window"},
         {{"bench", "decode", "--shape", "no-such-shape"}, "no-such-shape"},
         {{"logits", "--model", target(), "--tokens", write_scratch("bad.json", "{\"tokens\": [99999]}")},
@@ -590,24 +615,64 @@ TEST(Inspect, SaysHowWeightsAreStored) {
     EXPECT_EQ(run({"inspect", "--json", target(), draft()}).status, 2);
 }
 
-// Q5_0 has no kernels of its own: its numbers take more memory as Q8_0.
+// Q5_0 has no kernels of its own: its numbers are Q8_0 there, in panels of five bits on the CPU.
 TEST(Inspect, SaysWhatGrowsInMemory) {
     FORESAY_SKIP_WITHOUT_GOLDENS();
     const std::string file = (test::goldens_folder() / "families/llama/llama-Q5_0.gguf").string();
-    EXPECT_THAT(run({"inspect", file, "--device", "cpu"}).out,
-                AllOf(ContainsRegex("\n  Q5_0 +[0-9]+ tensors, [0-9.]+ KiB \\(5\\.50 bits\\); in memory q8_0, "
-                                    "[0-9.]+ KiB\n"),
-                      ContainsRegex("\n  in the file, in memory +[0-9.]+ KiB, [0-9.]+ KiB \\(no number changes\\)\n")));
-    const auto report = nlohmann::json::parse(run({"inspect", "--json", "--device", "cpu", file}).out);
-    EXPECT_TRUE(report["device_bytes"].is_null());
-    int grown = 0;
-    for (const auto& one : report["weights"]) {
-        if (one["encoding"] != "Q5_0") continue;
-        ++grown;
-        EXPECT_EQ(one["in_memory"], "q8_0");
-        EXPECT_EQ(one["memory_bytes"].get<std::int64_t>() * 22, one["bytes"].get<std::int64_t>() * 34);
+    const std::string five = run({"inspect", file, "--device", "cpu"}).out;
+    EXPECT_THAT(five, ContainsRegex("\n  Q5_0 +[0-9]+ tensors, [0-9.]+ KiB \\(5\\.50 bits\\); in memory q8_0 in "
+                                    "narrower panels, [0-9.]+ KiB\n"));
+    EXPECT_THAT(five, Not(HasSubstr("in the file, in memory"))) << "as many bytes";
+    const std::string three =
+        run({"inspect", (test::goldens_folder() / "families/llama/llama-Q3_K_M.gguf").string(), "--device", "cpu"}).out;
+    EXPECT_THAT(three, ContainsRegex("\n  in the file, in memory +[0-9.]+ KiB, [0-9.]+ KiB "
+                                     "\\(no number changes\\)\n"));
+    // Bits per weight in the panels of the CPU, of which a table has none: a token reads one row of it.
+    struct Case {
+        const char *file, *type, *kept;
+        double bits;
+    };
+    constexpr Case kCases[] = {
+        {"Q5_0", "Q5_0", "q8_0", 5.5}, {"IQ4_NL", "IQ4_NL", "q8_0", 4.5}, {"Q3_K_M", "Q3_K", "q6_k", 3.625}};
+    for (const auto& [name, type, kept, bits] : kCases) {
+        const auto path = test::goldens_folder() / ("families/llama/llama-" + std::string(name) + ".gguf");
+        const auto report = nlohmann::json::parse(run({"inspect", "--json", "--device", "cpu", path.string()}).out);
+        EXPECT_TRUE(report["device_bytes"].is_null());
+        int found = 0;
+        for (const auto& one : report["weights"]) {
+            if (one["encoding"] != type) continue;
+            ++found;
+            EXPECT_EQ(one["in_memory"], kept);
+            EXPECT_NEAR(one["memory_bytes"].get<double>() * 8 / one["values"].get<double>(), bits, 0.001) << type;
+        }
+        EXPECT_EQ(found, 1) << type;
     }
-    EXPECT_EQ(grown, 1);
+}
+
+// What is refused is listed all the same, with its bytes.
+TEST(Inspect, ListsWhatItRefuses) {
+    FORESAY_SKIP_WITHOUT_GOLDENS();
+    const std::string good = (test::goldens_folder() / "families/llama/llama-Q4_K_M.gguf").string();
+    std::ifstream in(good, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const std::string name = "blk.0.ffn_down.weight";
+    const std::size_t at = bytes.find(name);
+    ASSERT_NE(at, std::string::npos);
+    // After the name: the number of dimensions, two sizes, the type. IQ4_K has blocks of Q4_K's size.
+    bytes[at + name.size() + 4 + 16] = static_cast<char>(139);
+    const std::string file = write_scratch("iq4_k.gguf", bytes);
+    const Outcome refused = run({"inspect", "--json", file});
+    EXPECT_EQ(refused.status, 1);
+    const auto report = nlohmann::json::parse(refused.out);
+    EXPECT_EQ(report["runs"], false);
+    EXPECT_THAT(report["problem"], HasSubstr("is stored as IQ4_K (type 139, of ik_llama.cpp), which foresay cannot"));
+    std::int64_t own = 0;
+    for (const auto& one : report["weights"]) {
+        if (one["encoding"] == "IQ4_K (type 139, of ik_llama.cpp)") own = one["bytes"];
+        EXPECT_TRUE(one["memory_bytes"].is_null()) << one;
+    }
+    EXPECT_GT(own, 0);
+    EXPECT_EQ(own % 144, 0);
 }
 
 TEST(Config, ChecksAndShows) {
@@ -641,6 +706,7 @@ TEST(Plugins, AreListedAndShown) {
     EXPECT_THAT(list.out, AllOf(HasSubstr("temperature"), HasSubstr("wordlist")));
     EXPECT_THAT(run({"plugin", "show", "wordlist"}).out, HasSubstr("forbid"));
     EXPECT_THAT(run({"plugin", "show", "top_k"}).out, HasSubstr("k = 40"));
+    EXPECT_THAT(run({"plugin", "show", "top_k"}).out, HasSubstr("(integer, at least 0, at most "));
 }
 
 TEST(Bench, MeasuresAndPrintsJson) {
@@ -649,6 +715,19 @@ TEST(Bench, MeasuresAndPrintsJson) {
         ASSERT_EQ(outcome.status, 0) << kind << outcome.error;
         EXPECT_GT(json::parse(outcome.out).at("bandwidth_bytes_per_second").get<double>(), 1e8) << kind;
     }
+    // Rows of several sequences in one forward, as many of each as 128 rows allow.
+    const Outcome many = run({"bench", "verify", "--sequences", "2,40", "--in", "16", "--runs", "1", "--json"});
+    ASSERT_EQ(many.status, 0) << many.error;
+    std::vector<std::pair<int, int>> forwards;
+    const json measured = json::parse(many.out);
+    for (const json& step : measured.at("steps")) {
+        forwards.emplace_back(step.at("sequences"), step.at("rows_of_each"));
+        EXPECT_GT(step.at("rows_per_second").get<double>(), 0.0);
+    }
+    EXPECT_THAT(forwards, ElementsAre(Pair(2, 1), Pair(2, 2), Pair(2, 4), Pair(2, 8), Pair(40, 1), Pair(40, 2)));
+    const Outcome deep = run({"bench", "verify", "--sequences", "2", "--in", "9000", "--runs", "1"});
+    EXPECT_EQ(deep.status, 2);
+    EXPECT_THAT(deep.error, HasSubstr("use --context"));
     const std::string prompts =
         write_scratch("prompts.jsonl", "{\"id\": \"a\", \"kind\": \"code\", \"prompt\": \"def f(x):\"}\n");
     const Outcome outcome = run({"bench", source("configs/python-coder.toml"), "speculation", "--prompts", prompts,

@@ -4,8 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "app/conversation/filled_hole.h"
 #include "base/error.h"
+#include "core/weights/gguf.h"
+#include "samplers/plugin_stage.h"
+#include "samplers/sdk/sampler.hpp"
 #include "tests/speculative/support.h"
 
 namespace foresay::app {
@@ -159,6 +164,40 @@ TEST_F(ConversationTest, TooManyBranchesAreRefusedBeforeAnythingIsGenerated) {
     EXPECT_EQ(conversation_.answers("x = 1\n", 2, limits(2), count).size(), 2u);
     EXPECT_EQ(conversation_.branch_count(), TurnTree::kMaxBranches);
     EXPECT_THROW(conversation_.new_branch(0), Error);
+}
+
+// Fails at an odd branch, from the fourth token of the answer on.
+struct FailsOnOddBranches {
+    static constexpr foresay::Info info{"failing", "1", "Fails.", "Apache-2.0"};
+    FailsOnOddBranches(foresay::detail::NoParameters, foresay::Host) {}
+    void process(const foresay::Context& context, foresay::Candidates&) const {
+        if (context.branch() % 2 == 1 && context.index() >= context.answer() + 3) throw std::runtime_error("odd");
+    }
+};
+
+// Each on its branch with what it has; one that did not fail is current. Where all fail, nothing changes.
+TEST(ConversationFailure, AnAnswerThatFailsLeavesTheOthers) {
+    samplers::StageSpec failing = test::stage("failing");
+    failing.factory =
+        samplers::make_plugin_factory(&foresay::detail::Adapter<FailsOnOddBranches>::sampler, nullptr, "test");
+    speculative::Generator generator =
+        test::make_generator(test::make_chain({failing, test::stage("temperature", {{"value", 0.8}})}),
+                             test::sources(nullptr), test::off(), options());
+    Conversation conversation(generator, test::tokenizer(), {});
+    const auto answers = conversation.answers("def add(a, b):\n", 3, limits(), {});
+    ASSERT_EQ(answers.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+        const Turn& turn = *conversation.branch(answers[i].line).back();
+        EXPECT_EQ(turn.answer.size(), i == 1 ? 3u : 20u);
+        EXPECT_EQ(answers[i].result.error.empty(), i != 1);
+        EXPECT_EQ(turn.finish, i == 1 ? Turn::Finish::cancelled : Turn::Finish::length);
+    }
+    EXPECT_EQ(conversation.current_branch(), answers[0].line);
+    const auto more = conversation.answers(std::nullopt, 2, limits(), {});  // branches 3 and 4
+    EXPECT_EQ(conversation.current_branch(), more[1].line);
+    const TurnTree::State before = conversation.tree().state();
+    EXPECT_THROW(conversation.answers(std::nullopt, 1, limits(), {}), Error);  // 5
+    EXPECT_EQ(conversation.tree().state(), before);
 }
 
 // Ctrl-C during several answers keeps those that have begun, and no empty branches.

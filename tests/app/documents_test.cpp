@@ -139,7 +139,8 @@ TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
         "-n", "--seed", "--branch", "--context", "--threads", "--stop", "--temperature", "--width", "--runs", "-p",
         "--session", "SESSION", "MODEL", "--sequences", "--in", "--out", "--arrivals", "--alias", "--drain-seconds",
         "--host", "--listen", "--name", "--new-key", "--origin", "--parallel", "--queue", "--url", "--sampler",
-        "NAME", "--port", "--stored-responses", "--clients", "--rate", "--requests", "--against"};
+        "NAME", "--port", "--stored-responses", "--clients", "--rate", "--requests", "--against",
+        "--key", "--server-model"};
     // clang-format on
     std::vector<std::string> names;
     for (const CommandDescription& command : command_line()) {

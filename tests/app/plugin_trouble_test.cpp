@@ -136,6 +136,29 @@ TEST_F(PluginTrouble, AnIsolatedPluginCostsItsOwnProcess) {
     EXPECT_THAT(run(call({"plugin", "list"})).out, Not(HasSubstr("barred"))) << "a crash there bars nothing";
 }
 
+// Of several answers the one that fails ends, with a sentence on its branch.
+TEST_F(PluginTrouble, AFailureEndsItsOwnAnswerOfSeveral) {
+    const std::vector<std::string> sound = with_trouble("none");
+    const auto answer = [&](const char* branch) {
+        return run(call({"complete", "-p", "def f(x):\n", "-n", "6", "--branch", branch}, sound)).out;
+    };
+    const Outcome outcome = chat("/n 3 def f(x):\n/branch\n/retry\n", with_trouble("branch"));
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.error, HasSubstr("foresay: sampler 'trouble' failed: this is branch 1\n"));
+    EXPECT_THAT(outcome.error, HasSubstr("The first one is current"));
+    EXPECT_THAT(outcome.out, StartsWith(answer("0") + "\n"));
+    EXPECT_THAT(outcome.out, HasSubstr(answer("2") + "\n"));
+    EXPECT_THAT(outcome.out, HasSubstr(answer("3") + "\n")) << "the conversation goes on";
+    const Outcome first = chat("def f(x):\n/n 2\n", with_trouble("branch"));
+    EXPECT_THAT(first.error, HasSubstr("foresay: sampler 'trouble' failed: this is branch 1\n"));
+    EXPECT_THAT(first.error, HasSubstr("The first that did not fail is current (/branch 2: "));
+    EXPECT_THAT(first.out, HasSubstr(answer("2") + "\n"));
+    // The only answer: the conversation is as it was.
+    const Outcome only = chat("def f(x):\n/n 1\n/branch\n", with_trouble("branch"));
+    EXPECT_EQ(only.status, 1);
+    EXPECT_THAT(only.error + only.out, Not(HasSubstr("is current")));
+}
+
 TEST_F(PluginTrouble, ASessionGoesOnWithoutTheBarredPlugin) {
     const Outcome crashed =
         chat("x = 1\n/plugin load " + kTrouble + " deed=abort\ny = 2\nz = 3\n", {"--session", "work"});
@@ -378,9 +401,10 @@ TEST_F(TroubleAtATerminal, APluginThatWasBuiltAgainIsLoadedBeforeTheNextEntry) {
     wait_for_answers(1);
     EXPECT_THAT(screen(), Not(HasSubstr("Built again")));
     build_again();
-    type("/retry Enter");
+    type("'/retry 0' Enter");
     wait_for_answers(2);
-    EXPECT_THAT(screen(), HasSubstr("Built again and loaded: trouble."));
+    EXPECT_THAT(screen(), HasSubstr("Built again and loaded: trouble. /retry 0 repeats the last answer with the same "
+                                    "noise, so that only the code differs."));
     std::ofstream(library, std::ios::binary) << "no library";
     type("/retry Enter");
     wait_for("the code from before goes on");
@@ -408,8 +432,11 @@ TEST_F(TroubleAtATerminal, ReloadRunsTheCodeThatTheFileHasNow) {
     type("'/plugin reload nothing' Enter");
     wait_for("no plugin nothing is loaded; /plugin lists them");
     EXPECT_THAT(screen(), Not(HasSubstr("the new code"))) << "nothing is loaded unasked";
+    // The last answer has another branch, so no seed alone repeats it.
     type("'/plugin reload trouble' Enter");
-    type("/retry Enter");
+    wait_for("1   trouble", 2);
+    EXPECT_THAT(screen(), Not(HasSubstr("the same noise")));
+    type("'/retry 0' Enter");
     wait_for("sampler 'trouble' failed: this is the new code");
 }
 

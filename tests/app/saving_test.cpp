@@ -11,10 +11,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <thread>
 
 #include "app/journal/journal.h"
 #include "app/journal/record.h"
+#include "app/plugin_trust.h"
+#include "core/config/layers.h"
+#include "engine/configuration.h"
 #include "tests/app/program.h"
 #include "tests/app/tmux_terminal.h"
 
@@ -536,9 +540,43 @@ TEST_F(PluginOfASession, AFileThatEveryoneCanChangeIsRefused) {
     state_.emplace_back("FORESAY_PLUGIN_PATH", folder_.string());
     EXPECT_EQ(here(named_by_hand("name=\"trace\"")).status, 1);
     EXPECT_FALSE(ran());
+    // Whatever command would run its code.
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"plugin", "check", library_.string()},
+                                                    {"plugin", "check", "trace"},
+                                                    {"plugin", "show", "--load", library_.string()},
+                                                    {"plugin", "show", "trace"},
+                                                    {"plugin", "trust", library_.string()}}) {
+        const Outcome outcome = here(command);
+        EXPECT_EQ(outcome.status, 1) << ::testing::PrintToString(command);
+        EXPECT_THAT(outcome.error, HasSubstr("every user of this machine can change " + folder_.string() + ","));
+        EXPECT_FALSE(ran()) << ::testing::PrintToString(command);
+    }
     fs::permissions(folder_, fs::perms::others_write, fs::perm_options::remove);
     EXPECT_EQ(here(named).status, 0);
     EXPECT_TRUE(ran());
+}
+
+// What was looked at is what is loaded: neither the file nor where its path leads may change in between.
+TEST_F(PluginOfASession, OnlyWhatWasAllowedIsLoaded) {
+    ASSERT_EQ(::setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1), 0);
+    const auto problem = [](const fs::path& stated, const std::string& bytes) {
+        return app::admit_plugin(stated, std::as_bytes(std::span(bytes)));
+    };
+    const fs::path link = folder_ / "link.so", later = folder_ / "later.so";
+    fs::create_symlink(library_, link);
+    const std::string good = bytes_of(library_);
+    std::ofstream(config_) << "[[plugin]]\nname = \"trace\"\npath = \"link.so\"\n"
+                           << "[[plugin]]\nname = \"later\"\npath = \"later.so\"\n";
+    const core::Config config = engine::load_config(core::read_config_layers(config_), false);
+    app::trust_plugin(library_);
+    app::check_plugin_trust(config);
+    EXPECT_EQ(problem(link, good), "");
+    EXPECT_THAT(problem(link, good + "x"), HasSubstr("it changed while it was being loaded"));
+    EXPECT_THAT(problem(later, good + "x"), HasSubstr("was not allowed")) << "there was no such file";
+    // What the user names is not asked for, whatever was allowed before.
+    app::check_plugin_trust(core::Config());
+    EXPECT_EQ(problem(link, good + "x"), "");
+    ::unsetenv("XDG_STATE_HOME");
 }
 
 }  // namespace

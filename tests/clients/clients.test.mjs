@@ -109,6 +109,8 @@ test('anthropic: messages, whole and streamed, and counts', async () => {
   assert.equal(whole.stop_reason, 'max_tokens');
   const final = await anthropic.messages.stream(body).finalMessage();
   assert.equal(final.content[0].text, whole.content[0].text);
+  for (const message of [whole, final]) assert.equal(message.foresay.seed, 3);
+  assert.equal(final.foresay.system_fingerprint, whole.foresay.system_fingerprint);
   const counted = await anthropic.messages.countTokens({ model: 'claude', messages, system: '# Python' });
   assert.equal(counted.input_tokens, whole.usage.input_tokens + whole.usage.cache_read_input_tokens);
   await assert.rejects(anthropic.messages.create({ model: 'c', max_tokens: 1, messages: [] }), Anthropic.BadRequestError);
@@ -121,6 +123,7 @@ test('ollama: chat, generate and what clients look for', async () => {
   for await (const part of await ollama.chat({ model: 'm', messages, options, stream: true })) text += part.message.content;
   assert.equal(text, whole.message.content);
   assert.equal(whole.eval_count, 12);
+  assert.equal(whole.foresay.seed, 2);
   const filled = await ollama.generate({ model: 'm', prompt: 'def add(a, b):\n    return ', suffix: '\n', raw: true, options });
   assert.ok(filled.response.length > 0);
   assert.equal((await ollama.list()).models.length, 1);

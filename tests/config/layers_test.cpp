@@ -196,11 +196,11 @@ TEST_F(LayersTest, PresetsLieBelowTheLayerThatNamesThem) {
     write("mine.toml", "[sampling]\nchain = [\"temperature\"]\n[sampling.temperature]\nvalue = 0.1\n");
     const std::vector<fs::path> folders = {folder_ / "sub", folder_};
     const std::vector<ConfigLayer> all = with_presets({low, high}, folders, stages);
-    ASSERT_EQ(all.size(), 4u);
+    ASSERT_EQ(all.size(), 3u);
     EXPECT_EQ(all[0].place, "low");
     EXPECT_EQ(all[1].place, (folder_ / "mine.toml").string());
-    EXPECT_EQ(all[2].text, "sampling.chain = [\"words\", \"temperature\"]");
-    EXPECT_EQ(all[3].place, "high");
+    EXPECT_THAT(all[1].first_stages, ElementsAre("words"));
+    EXPECT_EQ(all[2].place, "high");
     // Without one, and with none, nothing is added; one of the user's own goes before a built-in one.
     EXPECT_EQ(with_presets({low, {"none", "sampling.preset = \"\"", {}, false}}, folders, stages).size(), 2u);
     EXPECT_EQ(with_presets({{"x", "sampling.preset = \"code\"", {}, false}}, folders, stages)[0].place,
@@ -208,6 +208,36 @@ TEST_F(LayersTest, PresetsLieBelowTheLayerThatNamesThem) {
     write("code.toml", "sampling.temperature.value = 0.5");
     EXPECT_EQ(with_presets({{"x", "sampling.preset = \"code\"", {}, false}}, folders, stages)[0].place,
               (folder_ / "code.toml").string());
+}
+
+// What it keeps of the chain does not move its own lines.
+TEST_F(LayersTest, MistakesInAPresetAreReportedInItsFile) {
+    const std::vector<StageSchema> stages = {{"top_k", {}, {}}, {"temperature", {}, {}}};
+    const std::string low = "[sampling]\nchain = [\"words\", \"top_k\"]\n[[plugin]]\nname = \"words\"\n";
+    const auto loaded = [&](const std::string& preset) {
+        write("mine.toml", preset);
+        ConfigRequest request;
+        const std::vector<fs::path> folders = {folder_};
+        request.layers =
+            with_presets({{"low", low, {}, false}, {"high", "sampling.preset = \"mine\"", {}, false}}, folders, stages);
+        request.stages = stages;
+        request.need_target = false;
+        return load_config(request);
+    };
+    const std::string place = (folder_ / "mine.toml").string();
+    try {
+        loaded("[sampling]\nchain = [\"temperature\", \"nope\"]\n\nseeed = 1\n");
+        ADD_FAILURE();
+    } catch (const ConfigError& problem) {
+        EXPECT_THAT(problem.what(), HasSubstr(place + ":4:1: unknown key 'seeed' in [sampling]; did you mean "
+                                                      "'seed'?\n    seeed = 1\n    ^"));
+        EXPECT_THAT(problem.what(),
+                    HasSubstr(place + ":2:9: 'sampling.chain' names 'nope', which is not a stage; known are "));
+        EXPECT_THAT(problem.what(), HasSubstr("\n    chain = [\"temperature\", \"nope\"]\n            ^"));
+    }
+    const Config config = loaded("[sampling]\n\n\nchain = [\"temperature\"]\n");
+    EXPECT_THAT(config.chain, ElementsAre("words", "temperature"));
+    EXPECT_EQ(config.setting("sampling.chain").origin.text(), place + ":4:1");
 }
 
 // The program has the files of configs/presets in it, byte for byte.

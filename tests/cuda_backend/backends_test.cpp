@@ -4,6 +4,8 @@
 #include <cstring>
 #include <optional>
 
+#include "kernels/divided_ops.h"
+#include "kernels/split_ops.h"
 #include "tests/cuda_backend/device_runs.h"
 #include "tests/kernels/law_case.h"
 
@@ -192,6 +194,14 @@ TEST(Backends, cuda_TwoDevicesAtOnce) {
         work(two);
         first.get();
     });
+}
+
+// What decides which rows of a text are decode rows: a device named twice makes the text of that device.
+TEST(Backends, cuda_AListHasTheShortTextsOfItsDevice) {
+    SKIP_WITHOUT_CUDA();
+    const std::shared_ptr<Ops> one = make_cuda_ops({}), other = make_cuda_ops({});
+    EXPECT_EQ(SplitOps({one, other}).reads_weights_once(), one->reads_weights_once());
+    EXPECT_EQ(DividedOps({one, other}).reads_weights_once(), one->reads_weights_once());
 }
 
 TEST(Backends, cuda_TwoDevicesAndMemoryOfOneFreedFromTheOther) {

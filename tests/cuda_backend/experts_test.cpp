@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/divided_ops.h"
 #include "tests/cuda_backend/device_runs.h"
 
 namespace foresay::test {
@@ -225,6 +226,42 @@ TEST(Experts, cuda_EveryOption) {
             s.shape.experts_used = 12;
             s.router.renormalize = true;
         });
+    }
+}
+
+// Experts divided over ranks of one device, of whom one may have none: the bits of one, by either hand-over.
+TEST(Experts, cuda_PartsHaveTheBitsOfTheWhole) {
+    SKIP_WITHOUT_CUDA();
+    for (const QuantType type : kAllQuantTypes) {
+        Mixture m(type);
+        for (const std::vector<std::int32_t>& shares : {std::vector<std::int32_t>{1, 1}, {1, 2}, {60, 1, 20}}) {
+            m.shape.devices = (1u << shares.size()) - 1;
+            MoeSpec spec = m.spec();
+            spec.router.renormalize = true;
+            spec.gate_bias = m.gate_bias.view();
+            spec.down_bias = m.down_bias.view();
+            if (shares.back() != 1) spec.post_norm = {.weight = m.post.view()};
+            const auto with = [&](Ops& on) {
+                return [op = std::shared_ptr<PreparedOp>(on.prepare(spec))](Ops& run_on, Workspace& w) {
+                    run_on.moe(*op, w);
+                };
+            };
+            const auto whole = with(cuda_ops());
+            for (const bool through_host : {false, true}) {
+                DividedOps ops(std::vector(shares.size(), std::shared_ptr<Ops>(std::shared_ptr<Ops>(), &cuda_ops())),
+                               {.shares = shares, .through_host = through_host});
+                const auto parts = with(ops);
+                for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+                    const auto expected = m.run(cuda_ops(), kRows, whole, row_class);
+                    for (const std::int32_t width : {1, 2, 17, kRows}) {
+                        expect_same_bits(expected, m.run(ops, width, parts, row_class),
+                                         std::string(info(type).name) + (through_host ? " through the host, " : ", ") +
+                                             std::to_string(shares.size()) + " ranks, width " + std::to_string(width) +
+                                             (row_class == RowClass::prefill ? ", prefill" : ""));
+                    }
+                }
+            }
+        }
     }
 }
 

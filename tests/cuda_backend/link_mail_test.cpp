@@ -82,6 +82,15 @@ TEST(LinkMail, PartsAreTheWholeRow) {
     }
 }
 
+TEST(LinkMail, RowsHaveMoreForwarders) {
+    using kernels::cuda::forwarder_pairs;
+    EXPECT_EQ(forwarder_pairs(132, 1), 1) << "the decode kernel has the others";
+    EXPECT_EQ(forwarder_pairs(132, 2), 4);
+    EXPECT_EQ(forwarder_pairs(132, 16), 4);
+    EXPECT_EQ(forwarder_pairs(66, 16), 2) << "half of a device";
+    EXPECT_EQ(forwarder_pairs(20, 16), 1);
+}
+
 TEST(LinkMail, HandOversFollowTheLayers) {
     const Model model = {2, 5, 24, 12, 48};
     const MailRoute route = model.route(1, 2, 1);

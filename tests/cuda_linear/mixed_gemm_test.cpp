@@ -1,18 +1,71 @@
 // Law 1 between the decode kernel and mixed_gemm: the bits of a row are the same alone, which the decode kernel
-// computes, and among 17 to 600 others, which mixed_gemm does, at any place, in every op and quantisation type.
+// computes, and among 17 to 600 others, which mixed_gemm does, at any place, in every op and quantisation type, and in
+// packed rows of every kind of codes and scales.
 
 #include <cstring>
+#include <map>
+#include <memory>
 
+#include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.h"
+#include "kernels/quant/packing.h"
 #include "tests/cuda_linear/device_case.h"
 
 namespace foresay::test {
 namespace {
 
+using kernels::TensorView;
+
 constexpr std::int32_t kMost = 600;
 const kernels::ModelShape kShape{1, 4096, 32, 8, 128, 28672, 32000};
 
-class MixedRowLaw : public testing::TestWithParam<QuantType> {
+// A quantisation type, or packed rows: bits of the codes of equal shares of the inputs, and groups of 32 inputs to a
+// head. `zeros`: scales with zeros of their own, which only rows with data have.
+struct Encoding {
+    const char* name;
+    QuantType type = QuantType::packed;
+    kernels::ScaleForm form = kernels::ScaleForm::f16_minimum;
+    std::vector<int> bits = {};
+    int heads = 1;
+    bool ordered = false, zeros = false;
+    float factor = 1.0f;
+};
+
+std::vector<Encoding> encodings() {
+    using F = kernels::ScaleForm;
+    constexpr QuantType packed = QuantType::packed;
+    std::vector<Encoding> list;
+    for (const QuantType type : {QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k,
+                                 QuantType::f16, QuantType::bf16}) {
+        list.push_back({kernels::info(type).name.data(), type});
+    }
+    for (const Encoding& encoding : std::initializer_list<Encoding>{
+             {"packed_q4_1", packed, F::f16_minimum, {4}},
+             {"packed_q5_1", packed, F::f16_minimum, {5}},
+             {"packed_mlx2", packed, F::f32_minimum, {2}, 2},
+             {"packed_mlx3", packed, F::f32_minimum, {3}, 2},
+             {"packed_mlx6", packed, F::f32_minimum, {6}, 1, false, false, 0.37f},
+             {"packed_int8", packed, F::f32_zero, {8}, 4},
+             {"packed_awq", packed, F::f16_zero, {4}, 4, false, true},
+             {"packed_hqq3", packed, F::f32_zero, {3}, 1, false, true, -1.7f},
+             {"packed_gptq", packed, F::f16_zero, {4}, 4},
+             {"packed_gptq_ordered", packed, F::f16_zero, {4}, 4, true},
+             {"packed_gptq_ordered_zeros", packed, F::f16_zero, {4}, 4, true, true},
+             {"packed_exl2", packed, F::f16_zero, {8, 6, 5, 4, 4, 4, 3, 2}, 4, true},
+             // Runs of few blocks, so that slices multiplied at once are of different runs.
+             {"packed_runs", packed, F::f16_minimum, {4, 8, 4, 8, 5, 3, 6, 2}, 1},
+             {"packed_q2_k", packed, F::k_minimum, {2}, 8},
+             {"packed_iq4_xs", packed, F::k_table, {4}, 8},
+             {"packed_iq2_iq3", packed, F::k_table, {3}, 8},
+             {"packed_nvfp4", packed, F::f32_table, {4}, 1, false, false, 0.37f},
+             {"packed_fp8", packed, F::e4m3, {8}, 4},
+         }) {
+        list.push_back(encoding);
+    }
+    return list;
+}
+
+class MixedRowLaw : public testing::TestWithParam<Encoding> {
 protected:
     void SetUp() override {
         SKIP_WITHOUT_DEVICE();
@@ -64,9 +117,77 @@ protected:
         }
     }
 
+    // A matrix: random weights made on the device, or rows with data where zeros are to be random.
+    TensorView matrix(std::int64_t outs, std::int64_t width) {
+        const Encoding& encoding = GetParam();
+        if (encoding.type != QuantType::packed) return {encoding.type, outs, width, nullptr};
+        const kernels::Packing& packing = packing_of(width);
+        TensorView view = {QuantType::packed, outs, width, nullptr, &packing};
+        if (!encoding.zeros) return view;
+        std::vector<std::byte>& bytes = *rows_.emplace_back(std::make_unique<std::vector<std::byte>>());
+        bytes.resize(static_cast<std::size_t>(view.bytes()));
+        std::byte* out = bytes.data();
+        for (std::int64_t group = 0; group < outs * (width / 32); ++group) {
+            out = put_group(packing, static_cast<int>(group % (width / 32)), out);
+        }
+        EXPECT_EQ(out, bytes.data() + bytes.size());
+        view.data = bytes.data();
+        return view;
+    }
+    // The codes of a matrix for such inputs, in one order for all of them.
+    const kernels::Packing& packing_of(std::int64_t width) {
+        const Encoding& encoding = GetParam();
+        const auto [entry, is_new] = packings_.try_emplace(width);
+        kernels::Packing& packing = entry->second;
+        if (!is_new) return packing;
+        packing.form = encoding.form;
+        packing.factor = encoding.factor;
+        const auto groups = static_cast<std::size_t>(width / 32);
+        for (std::size_t g = 0; g < groups; ++g) {
+            const int bits = encoding.bits[g * encoding.bits.size() / groups];
+            const bool changes = g > 0 && bits != encoding.bits[(g - 1) * encoding.bits.size() / groups];
+            const bool head = changes || g % static_cast<std::size_t>(encoding.heads) == 0;
+            packing.kinds.push_back(static_cast<std::uint8_t>(bits | (head ? kernels::kHead : 0)));
+        }
+        for (std::size_t i = 0; i < 16; ++i) packing.table[i] = static_cast<std::int8_t>(random() & 255u);
+        for (std::int64_t i = 0; encoding.ordered && i < width; ++i) {
+            packing.order.push_back(static_cast<std::int32_t>((i * 1013 + 7) % width));
+        }
+        return packing;
+    }
+
     cuda::MixedWorkspace workspace;
-    Random random{101u + static_cast<unsigned>(GetParam())};
+    Random random{101u + static_cast<unsigned>(GetParam().type) + static_cast<unsigned>(GetParam().bits.size())};
+
+private:
+    std::byte* put_group(const kernels::Packing& packing, int group, std::byte* out) {
+        const std::uint8_t kind = packing.kind(group);
+        const int bits = kind & ~kernels::kHead;
+        const float scale = 0.002f + static_cast<float>(random() % 1000) * 4e-6f;
+        const auto zero = static_cast<std::int16_t>(random() % (1u << bits));
+        if ((kind & kernels::kHead) != 0 && packing.form == kernels::ScaleForm::f16_zero) {
+            out = kernels::put_bytes(kernels::put_bytes(out, kernels::f32_to_f16(scale)), zero);
+        } else if ((kind & kernels::kHead) != 0) {
+            out = kernels::put_bytes(kernels::put_bytes(out, scale), static_cast<float>(zero));
+        }
+        std::uint8_t codes[32];
+        for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random() & ((1u << bits) - 1u));
+        return kernels::put_codes(out, bits, codes);
+    }
+
+    std::map<std::int64_t, kernels::Packing> packings_;
+    std::vector<std::unique_ptr<std::vector<std::byte>>> rows_;
 };
+
+// Or else the others would compare the rows of another type.
+TEST_P(MixedRowLaw, MatricesKeepTheirType) {
+    for (const std::int64_t width : {512, 2048, 4096, 8192, 14336, 28672}) {
+        const cuda::PackSource source[] = {{matrix(64, width), {}}};
+        const cuda::Panels panels(source, cuda::RowOrder::stacked);
+        ASSERT_EQ(panels.parts().size(), 1u);
+        EXPECT_EQ(panels.parts()[0].quant_type, GetParam().type) << width << " inputs";
+    }
+}
 
 TEST_P(MixedRowLaw, Out) {
     struct Shape {
@@ -74,7 +195,7 @@ TEST_P(MixedRowLaw, Out) {
     };
     for (const Shape shape : {Shape{4096, 4096}, Shape{1024, 14336}, Shape{512, 28672}, Shape{160, 512}}) {
         kernels::MlpOutSpec spec;
-        spec.down = {GetParam(), shape.outs, shape.width, nullptr};  // random, on the device
+        spec.down = matrix(shape.outs, shape.width);
         const cuda::OutLinear op(spec);
         const auto input = on_device(inputs(200, shape.width));
         expect_same_bits(200, shape.outs, {17, 24, 31, 32, 33, 40, 63, 64, 65, 100, 128, 129, 200},
@@ -84,11 +205,38 @@ TEST_P(MixedRowLaw, Out) {
     }
 }
 
+// Every tile, also where a launch would take another one. Types that lack a tile choose.
+TEST_P(MixedRowLaw, TilesAreAlike) {
+    struct Shape {
+        std::int64_t outs, width;
+    };
+    using Tile = cuda::MixedTileShape;
+    for (const Tile tile : {Tile{8, 1, 32}, Tile{4, 2, 32}, Tile{2, 4, 32}, Tile{4, 1, 64}, Tile{2, 2, 64},
+                            Tile{4, 1, 128}, Tile{4, 2, 64}, Tile{2, 4, 64}, Tile{8, 1, 64}}) {
+        SCOPED_TRACE(testing::Message() << int{tile.panels} << " panels, " << int{tile.slices} << " slices, "
+                                        << int{tile.columns} << " rows");
+        struct Forced {
+            explicit Forced(Tile wanted) { cuda::force_mixed_tile(wanted); }
+            ~Forced() { cuda::force_mixed_tile({}); }
+        } const forced(tile);
+        for (const Shape shape : {Shape{1120, 4096}, Shape{512, 14336}, Shape{96, 1536}}) {
+            kernels::MlpOutSpec spec;
+            spec.down = matrix(shape.outs, shape.width);
+            const cuda::OutLinear op(spec);
+            const auto input = on_device(inputs(130, shape.width));
+            expect_same_bits(130, shape.outs, {17, 33, 64, 65, 100, 130},
+                             [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
+                                 op.launch(call, {input.data() + first * shape.width, nullptr, to});
+                             });
+        }
+    }
+}
+
 // More rows than one launch takes.
 TEST_P(MixedRowLaw, OutOfSeveralLaunches) {
     constexpr std::int64_t kOuts = 1024, kWidth = 8192;
     kernels::MlpOutSpec spec;
-    spec.down = {GetParam(), kOuts, kWidth, nullptr};
+    spec.down = matrix(kOuts, kWidth);
     const cuda::OutLinear op(spec);
     const auto input = on_device(inputs(kMost, kWidth));
     expect_same_bits(kMost, kOuts, {512, 530, 600}, [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
@@ -100,7 +248,7 @@ TEST_P(MixedRowLaw, OutAddsToTheResidual) {
     constexpr std::int64_t kOuts = 512, kWidth = 2048;
     constexpr std::int32_t kRows = 70;
     kernels::MlpOutSpec spec;
-    spec.down = {GetParam(), kOuts, kWidth, nullptr};
+    spec.down = matrix(kOuts, kWidth);
     const cuda::OutLinear op(spec);
     const auto input = on_device(inputs(kRows, kWidth));
     const std::vector<float> residual = bell(random, kRows * kOuts, 1.0f);
@@ -117,8 +265,14 @@ TEST_P(MixedRowLaw, OutAddsToTheResidual) {
 TEST_P(MixedRowLaw, MlpIn) {
     for (const auto& [units, width] : {std::pair<std::int64_t, std::int64_t>{2048, 4096}, {1408, 2048}, {512, 8192}}) {
         kernels::MlpInSpec spec;
-        spec.gate = {GetParam(), units, width, nullptr};
-        spec.up = spec.gate;
+        spec.gate = matrix(units, width);
+        spec.up = matrix(units, width);
+        kernels::Packing with_a_factor;
+        if (spec.up.packing != nullptr) {
+            with_a_factor = *spec.up.packing;
+            with_a_factor.factor *= 0.61f;
+            spec.up.packing = &with_a_factor;
+        }
         spec.norm.weight = {QuantType::f32, 1, width, nullptr};
         const cuda::MlpInLinear op(spec);
         const auto x = on_device(inputs(130, width));
@@ -135,9 +289,10 @@ TEST_P(MixedRowLaw, AttentionIn) {
     kernels::AttentionInSpec spec;
     spec.shape = kShape;
     spec.norm.weight = {QuantType::f32, 1, width, nullptr};
-    spec.q = {GetParam(), q, width, nullptr};
-    spec.k = {GetParam(), kv, width, nullptr};
-    spec.v = {QuantType::q6_k, kv, width, nullptr};
+    spec.q = matrix(q, width);
+    spec.k = matrix(kv, width);
+    // Of another type, but matrices of one op have one order.
+    spec.v = GetParam().ordered ? matrix(kv, width) : TensorView{QuantType::q6_k, kv, width, nullptr};
     const std::vector<float> frequencies(64, 0.5f);
     spec.rope = {kernels::RopePairs::half_split, frequencies, 1.0f};
     const cuda::AttentionInLinear op(spec);
@@ -196,7 +351,7 @@ TEST_P(MixedRowLaw, LmHeadOfChosenRows) {
     constexpr std::int32_t kRows = 70;
     kernels::LmHeadSpec spec;
     spec.norm.weight = {QuantType::f32, 1, kWidth, nullptr};
-    spec.weight = {GetParam(), kVocab, kWidth, nullptr};
+    spec.weight = matrix(kVocab, kWidth);
     spec.scale = 0.5f;
     spec.soft_cap = 30.0f;
     const cuda::LmHeadLinear op(spec);
@@ -230,14 +385,17 @@ TEST(MixedGemm, TakesManyRowsWhereTheDeviceHasWgmma) {
     EXPECT_EQ(rows(QuantType::q4_0, 16), 0);
     EXPECT_EQ(rows(QuantType::f32, 64), 0);
     EXPECT_EQ(rows(QuantType::mxfp4, 64), 0);
+    const bool packed = takes && cuda::kPackedInOneReading;
+    EXPECT_EQ(rows(QuantType::packed, 16), 0);
+    EXPECT_EQ(rows(QuantType::packed, 17), packed ? 17 : 0);
+    EXPECT_EQ(rows(QuantType::packed, 64), packed ? 64 : 0);
+    EXPECT_EQ(rows(QuantType::packed, 600), packed ? 512 : 0);
     // A context for fewer rows has no memory for it.
     EXPECT_EQ(cuda::MixedWorkspace(kShape, 16).scratch(), nullptr);
 }
 
-INSTANTIATE_TEST_SUITE_P(QuantTypes, MixedRowLaw,
-                         testing::Values(QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k,
-                                         QuantType::q6_k, QuantType::f16, QuantType::bf16),
-                         [](const auto& info) { return std::string(kernels::info(info.param).name); });
+INSTANTIATE_TEST_SUITE_P(Encodings, MixedRowLaw, testing::ValuesIn(encodings()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace foresay::test

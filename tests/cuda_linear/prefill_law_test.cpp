@@ -89,6 +89,43 @@ TEST_P(PrefillRowLaw, AttentionIn) {
     });
 }
 
+// A matrix that multiplies rows twice in a row finds weights of the first time: all of them, or of float32 one of two
+// slabs. They are its own, in workspaces that share memory as well.
+TEST_P(PrefillRowLaw, WeightsThatAreLeftChangeNothing) {
+    constexpr std::int32_t kRows = 65;
+    constexpr std::int64_t kWidth = 4096;
+    std::weak_ptr<cuda::PrefillWorkspace::State> memory;
+    const kernels::ModelShape shape{1, 4096, 32, 8, 128, 14336, 1};
+    cuda::PrefillWorkspace first(shape, kRows, memory);
+    cuda::PrefillWorkspace second(shape, 2 * kRows, memory);  // grows
+    ASSERT_EQ(first.state(), second.state());
+    const auto matrix = [&](std::int64_t units) {
+        kernels::MlpInSpec spec;
+        spec.gate = spec.up = {GetParam(), units, kWidth, nullptr};
+        spec.norm.weight = {QuantType::f32, 1, kWidth, nullptr};
+        return cuda::MlpInLinear(spec);
+    };
+    const cuda::MlpInLinear a = matrix(14336), b = matrix(12288);
+    const auto x = on_device(bell(random, 2 * kRows * kWidth, 3.0f));
+    const auto rows_of = [&](const cuda::MlpInLinear& op, cuda::PrefillWorkspace& in, bool later) {
+        const auto units = poisoned(static_cast<std::size_t>(kRows) * (&op == &a ? 14336 : 12288));
+        cuda::LinearCall launch = call(kRows);
+        launch.workspace = &in;
+        op.launch(launch, {x.data() + (later ? kRows * kWidth : 0), units.data(), nullptr});
+        return to_host(units);
+    };
+    const auto a_first = rows_of(a, first, false), b_first = rows_of(b, first, false);
+    const auto a_later = rows_of(a, first, true), b_later = rows_of(b, first, true);
+    ASSERT_NE(a_first, a_later);
+    for (int round = 0; round < 2; ++round) {
+        EXPECT_EQ(rows_of(a, first, false), a_first) << round;
+        EXPECT_EQ(rows_of(a, second, true), a_later) << round;
+        EXPECT_EQ(rows_of(a, first, false), a_first) << round;
+        EXPECT_EQ(rows_of(b, second, false), b_first) << round;
+        EXPECT_EQ(rows_of(b, first, true), b_later) << round;
+    }
+}
+
 // mlp_in may hand its rows to mlp_out directly, not through memory: the output is the same, bit for bit.
 TEST_P(PrefillRowLaw, HandingOverChangesNothing) {
     constexpr std::int32_t kRows = 100;

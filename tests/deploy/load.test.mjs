@@ -52,10 +52,12 @@ test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async 
   const counts = { answers: 0, cancels: 0, keys: 0, compared: 0, loads: 0, again: 0 };
   const end = Date.now() + seconds * 1000;
 
-  // As a client does that is told to come again.
+  // As a client does that is told to come again; with the key of that time, because a key ends with the next change but
+  // one.
   async function ask(path, options) {
     for (;;) {
-      const response = await fetch(server.url + path, options);
+      const headers = { 'content-type': 'application/json', authorization: `Bearer ${current.key}` };
+      const response = await fetch(server.url + path, { method: 'POST', headers, ...options });
       if (response.status !== 503) return response;
       assert.ok(Number(response.headers.get('retry-after')) > 0);
       await response.text();
@@ -66,11 +68,9 @@ test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async 
   async function one(random) {
     const [path, make, take] = kinds[random(kinds.length)];
     const seed = random(40), body = JSON.stringify(make(seed));
-    const headers = { 'content-type': 'application/json', authorization: `Bearer ${current.key}` };
     if (random(6) === 0) {  // a client that goes
       const controller = new AbortController();
-      const response = await ask('/v1/chat/completions', { method: 'POST', headers,
-        signal: controller.signal,
+      const response = await ask('/v1/chat/completions', { signal: controller.signal,
         body: JSON.stringify({ messages: messages(seed), stream: true, max_tokens: 400, ignore_eos: true }) });
       assert.equal(response.status, 200);
       const reader = response.body.getReader();
@@ -79,7 +79,7 @@ test(`a mixed load of ${seconds} s`, { timeout: (seconds + 120) * 1000 }, async 
       counts.cancels += 1;
       return;
     }
-    const response = await ask(path, { method: 'POST', headers, body });
+    const response = await ask(path, { body });
     const text = await response.text();
     assert.equal(response.status, 200, `${path} ${body}: ${text}`);
     const answer = take(JSON.parse(text));

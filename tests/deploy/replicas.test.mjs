@@ -118,26 +118,56 @@ test('the metrics are as promtool wants them', async (t) => {
   assert.equal(found.status, 0, found.stdout + found.stderr);
 });
 
+// The text of a stream, and whether it came to its end.
+async function textOfStream(response) {
+  let said = '', whole = false;
+  try {
+    for await (const piece of response.body.pipeThrough(new TextDecoderStream())) said += piece;
+  } catch { /* the connection was cut */ }
+  let text = '';
+  for (const event of said.split('\n\n').slice(0, -1)) {  // the last one may be a part
+    const data = event.replace(/^data: /, '');
+    if (data === '[DONE]') whole = true;
+    else if (!event.startsWith(':')) text += JSON.parse(data).choices?.[0]?.delta?.content ?? '';
+  }
+  return { text, whole };
+}
+
 test('a replica that dies costs no wrong byte, and SIGTERM drains', async () => {
-  const expected = [];
-  for (let session = 0; session < 24; ++session) expected.push(await textOf(await ask(replicas[1].url, session)));
-  // As a client does: what fails is sent again.
-  let again = 0;
+  const long = { max_tokens: 150 };
+  const kStreams = 18, expected = [];
+  for (let session = 0; session < 24; ++session)
+    expected.push(await textOf(await ask(replicas[1].url, session, session < kStreams ? long : {})));
+  // As a client does: what fails is sent again. The first ones stream.
+  let again = 0, cut = 0;
   const steadily = async (session) => {
-    for (let i = 0; i < 40; ++i) {
+    for (let i = 0; i < 100; ++i) {
       try {
-        const response = await ask(url, session);
-        if (response.ok) return await textOf(response);
-      } catch { /* the connection was cut */ }
+        const stream = session < kStreams;
+        const response = await ask(url, session, stream ? { stream, ...long } : {});
+        if (response.ok && !stream) return await textOf(response);
+        if (response.ok) {
+          const { text, whole } = await textOfStream(response);
+          if (whole) return text;
+          assert.ok(expected[session].startsWith(text), `${session}: ${text}`);
+          if (text !== '') cut += 1;
+        }
+      } catch (problem) {
+        if (problem instanceof assert.AssertionError) throw problem;  // else the connection was cut
+      }
       again += 1;
       await new Promise((resolve) => { setTimeout(resolve, 100); });
     }
     throw new Error(`session ${session} got no answer`);
   };
+  const tokens = () => metric(replicas[0], /foresay_inter_token_seconds_count\{[^}]*\} (\d+)/);
+  const begun = await tokens();
   const running = Promise.all(expected.map((_, session) => steadily(session)));
-  await new Promise((resolve) => { setTimeout(resolve, 50); });
+  while (await tokens() < begun + 60) await new Promise((resolve) => { setTimeout(resolve, 2); });
   replicas[0].kill();
   assert.deepEqual(await running, expected);
+  assert.ok(again > 0, 'no request was under way at the replica that died');
+  assert.ok(cut > 0, 'no stream was cut in the middle');
   const last = ask(url, 3, { stream: true, max_tokens: 300 });
   const response = await last;
   const ended = replicas[1].stop();

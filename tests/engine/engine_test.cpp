@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/ops_decorator.h"
 #include "tests/app/program.h"
 #include "tests/support/error_of.h"
 
@@ -26,10 +27,9 @@ const char* const kTarget = "models/python-coder/target-q4_k_m.gguf";
 const char* const kDraft = "models/python-coder/draft-q8_0.gguf";
 
 // The bundled pair on one thread, and `more` after it.
-core::Config pair(const std::string& more = "") {
-    const std::string text = "target.model = \"" + testing::source(kTarget) + "\"\ndraft.model = \"" +
-                             testing::source(kDraft) + "\"\ntarget.context = 256\nruntime.device = \"cpu\"\n" +
-                             "runtime.threads = 1\n" + more;
+core::Config pair(const std::string& more = "", const std::string& draft = testing::source(kDraft)) {
+    const std::string text = "target.model = \"" + testing::source(kTarget) + "\"\ndraft.model = \"" + draft +
+                             "\"\ntarget.context = 256\nruntime.device = \"cpu\"\n" + "runtime.threads = 1\n" + more;
     return load_config(testing::write_scratch("pair.toml", text));
 }
 
@@ -39,6 +39,16 @@ std::vector<std::int32_t> generate(const Engine& engine, const core::Speculation
     const std::vector<std::int32_t> prompt = engine.tokenizer().encode("def add(a, b):\n");
     return generator.generate({.input = prompt, .max_tokens = count, .seed = 5}).tokens;
 }
+
+// A backend that says it is a device.
+class Device final : public kernels::OpsDecorator {
+public:
+    explicit Device(std::unique_ptr<kernels::Ops> inner) : OpsDecorator(*inner), owned_(std::move(inner)) {}
+    bool asynchronous() const override { return true; }
+
+private:
+    std::unique_ptr<kernels::Ops> owned_;
+};
 
 // The smallest safetensors model of the golden files, which has no tokenizer.
 std::string tiny() { return testing::source("tests/golden/tiny/llama3"); }
@@ -259,6 +269,33 @@ TEST(EngineConfiguration, NamesTheDraftersAndAcceptsOlderNames) {
     EXPECT_EQ(find_key("sampling.top_k.k")->key, "k");
     EXPECT_EQ(find_key("sampling.seed")->key, "sampling.seed");
     EXPECT_EQ(find_key("none.such"), nullptr);
+}
+
+// A draft model for texts side by side is loaded on a device, if it is small; else the engine does without it.
+TEST(Engine, ADraftForTextsSideBySideIsLoadedWhereItIsCheap) {
+    const auto drafts = [](const core::Config& config, bool device, std::vector<Notice>* notices = nullptr) {
+        EngineOptions options;
+        options.draft_if_cheap = true;
+        const auto recorder = std::make_shared<Recorder>();
+        options.observer = recorder;
+        if (device) {
+            options.wrap_backend = [](std::unique_ptr<kernels::Ops> ops) -> std::unique_ptr<kernels::Ops> {
+                return std::make_unique<Device>(std::move(ops));
+            };
+        }
+        const Engine engine = Engine::open(config, options);
+        EXPECT_FALSE(engine.needs_reload(config) && engine.draft() == nullptr && !device);
+        if (notices != nullptr) *notices = recorder->kinds;
+        return engine.draft() != nullptr;
+    };
+    EXPECT_TRUE(drafts(pair(), true));
+    EXPECT_FALSE(drafts(pair(), false));
+    std::vector<Notice> notices;
+    // As large as the target; and one that does not fit it.
+    EXPECT_FALSE(drafts(pair("", testing::source(kTarget)), true, &notices));
+    EXPECT_THAT(notices, ::testing::Contains(Notice::draft_skipped));
+    EXPECT_FALSE(drafts(pair("", tiny()), true, &notices));
+    EXPECT_THAT(notices, ::testing::Contains(Notice::draft_skipped));
 }
 
 }  // namespace

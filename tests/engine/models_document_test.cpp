@@ -65,7 +65,7 @@ TEST(ModelsDocument, HasTheProgramsTables) {
     text << file.rdbuf();
     const std::string wanted = tables();
     if (text.str().find(wanted) != std::string::npos) return;
-    const std::string path = testing::TempDir() + "foresay_models_tables.md";
+    const std::string path = ::testing::TempDir() + "foresay_models_tables.md";
     std::ofstream(path) << wanted;
     FAIL() << "docs/models.md differs from the program; its tables are now in " << path;
 }

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kMib = std::int64_t{1} << 20;
@@ -48,6 +49,13 @@ public:
     Card(kernels::Ops& inner, const std::int64_t& free, int& calls) : SharingOps(inner), free_(free), calls_(calls) {}
     std::int64_t free_memory() const override { return free_; }
     double read_bandwidth() override { return 1e15; }
+    kernels::LinkWay link(std::span<kernels::LayerShare* const>) override { return kernels::LinkWay::peer_access; }
+    std::string why_not_linked(const kernels::LinkFacts& facts, kernels::KvFormat cache) const override {
+        for (const kernels::QuantType type : facts.types) {
+            if (type == kernels::QuantType::bf16) return "weights in bf16 are not linked";
+        }
+        return cache == kernels::KvFormat::q8 ? "a KV cache in q8 is not linked" : "";
+    }
     void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
         if (calls_ > 0 && --calls_ == 0) throw Error("the device is lost");
         inner().mlp_in(op, workspace);
@@ -61,6 +69,7 @@ private:
 struct Cards {
     std::int64_t free[2] = {std::int64_t{1} << 40, std::int64_t{1} << 40};
     int calls[2] = {};
+    bool link = false;
     std::unique_ptr<kernels::Ops> host = kernels::make_cpu_ops({1, ""});
 
     EngineOptions options(bool weights = true) {
@@ -70,7 +79,7 @@ struct Cards {
             std::vector<std::shared_ptr<kernels::Ops>> ranks;
             for (int r = 0; r < 2; ++r) ranks.push_back(std::make_shared<Card>(*host, free[r], calls[r]));
             return std::make_unique<kernels::DividedOps>(
-                std::move(ranks), kernels::DividedOptions{.names = {"cuda:0", "cuda:1"}, .shares = {}});
+                std::move(ranks), kernels::DividedOptions{.names = {"cuda:0", "cuda:1"}, .shares = {}, .link = link});
         };
         return options;
     }
@@ -162,6 +171,36 @@ TEST(Ranks, AreOfOneKindAndNotTooMany) {
                 HasSubstr("'runtime.row_handover' must be one of auto, link, copy"));
     EXPECT_THAT(test::error_of([] { Engine::open(divided("runtime.row_handover = \"link\"\n")); }),
                 HasSubstr("'runtime.row_handover' link needs GPUs, and cpu and the others"));
+}
+
+// Without weights as `inspect`, and after a step as `/show model`.
+TEST(Ranks, AreSaidToBeLinkedWhereTheyAre) {
+    Cards cards;
+    EXPECT_THAT(Engine::open(divided(), cards.options(false)).backend(), EndsWith("1 thread)")) << "nothing was to be";
+    cards.link = true;
+    EXPECT_THAT(Engine::open(divided(), cards.options(false)).backend(), EndsWith(", linked"));
+    EXPECT_THAT(Engine::open(divided("runtime.kv_cache = \"q8\"\n"), cards.options(false)).backend(),
+                EndsWith(", by copies (a KV cache in q8 is not linked)"));
+    const auto random = [&](const std::string& shape, const std::string& type) {
+        EngineOptions options = cards.options(false);
+        options.tokenizer = false;
+        options.random_target = {shape, type};
+        core::Config config = divided();
+        config.target_model.clear();
+        return Engine::open(config, options).backend();
+    };
+    EXPECT_THAT(random("llama-3.2-1b", "q4_0"), EndsWith(", linked"));
+    EXPECT_THAT(random("llama-3.2-1b", "bf16"), EndsWith(", by copies (weights in bf16 are not linked)"));
+    EXPECT_THAT(random("qwen3-30b-a3b", "q4_0"), EndsWith(", by copies (mixtures of experts are not linked)"));
+    // The cards refuse each step, which is seen then.
+    const Engine engine = Engine::open(divided(), cards.options());
+    EXPECT_THAT(engine.backend(), EndsWith(", linked"));
+    answer(engine);
+    EXPECT_THAT(engine.backend(), EndsWith(", by copies (the layers of this model cannot be linked)"));
+}
+
+TEST(Ranks, AnotherHandoverIsAnotherBackend) {
+    EXPECT_TRUE(Engine::open(divided()).needs_reload(divided("runtime.row_handover = \"copy\"\n")));
 }
 
 // The sentence names the device, and the next answer is what it would have been.

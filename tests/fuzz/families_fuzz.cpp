@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
-#include "core/models/stages.h"
 #include "core/text/tokenizer.h"
 #include "core/weights/gguf.h"
 

@@ -128,9 +128,10 @@ public:
     void answer() {
         for (const auto& [request, sink] : std::exchange(texts, {})) {
             const std::size_t count = std::min<std::size_t>(request.prompt.size(), 3);
-            for (std::size_t i = 0; i < count && sink->token({request.prompt[i], false, "", nullptr}); ++i) {
+            const TokenProbabilities none;
+            const TokenProbabilities* const wanted = request.alternatives >= 0 ? &none : nullptr;
+            for (std::size_t i = 0; i < count && sink->token({request.prompt[i], false, "", wanted}); ++i) {
             }
-            if (request.alternatives >= 0) sink->probabilities(std::vector<TokenProbabilities>(count));
             BackendEnd end;
             end.finish = BackendEnd::Finish::stop;
             sink->end(end);

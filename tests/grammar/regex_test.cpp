@@ -5,6 +5,7 @@
 #include <regex>
 #include <set>
 
+#include "base/error.h"
 #include "tests/grammar/vocabulary.h"
 
 namespace foresay::grammar {
@@ -141,6 +142,17 @@ TEST(Surround, TextIsFreeAfterwards) {
     EXPECT_TRUE(accepts(grammar, "ab"));
     EXPECT_TRUE(accepts(grammar, std::string("ab\xFF anything")));
     expect_masks(grammar, "ab c");
+}
+
+// Without the check for such symbols, a rule far beyond the last one was read.
+TEST(Surround, APatternThatMatchesNothingIsRefusedOrNeverBegun) {
+    Options options;
+    options.after = After::free;
+    EXPECT_THROW(compile(Language::regex, "[]", options), foresay::Error);
+    options.trigger = "<|tool|>";
+    const auto grammar = compile(Language::regex, "a$b", options);
+    EXPECT_TRUE(accepts(grammar, "hello"));
+    EXPECT_FALSE(accepts(grammar, "hello <|tool|>"));
 }
 
 // What is slow for engines that backtrack or copy. Time is no assertion: a build that hangs is cut off by ctest.

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -294,6 +297,62 @@ TEST(Hosts, SayWhatIsMissingAtTheStart) {
     other.emplace_back("RANK", "1");
     EXPECT_THAT(start_with(other).error, HasSubstr("rank 1 did not reach rank 0 at 127.0.0.1:"));
     EXPECT_EQ(start_with(other).status, 1);
+}
+
+// One that waits for the others, as its log says.
+TEST(Hosts, AnInterruptEndsTheWaitForOtherRanks) {
+    for (const int rank : {0, 1}) {
+        Call call{.arguments = {"complete", "-p", "a", "-n", "1", "--device", "cpu"},
+                  .environment = of_rank(rank, 2, std::to_string(free_port()))};
+        call.environment.emplace_back("FORESAY_HOST_START", "50");
+        call.on_error = [](pid_t pid) { ::kill(pid, SIGINT); };
+        const auto start = std::chrono::steady_clock::now();
+        const Outcome outcome = run(call);
+        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(25)) << rank;
+        EXPECT_EQ(outcome.status, 130) << rank;
+        EXPECT_THAT(outcome.error, HasSubstr("foresay: interrupted while rank " + std::to_string(rank) +
+                                             " waited for the other ranks"));
+    }
+}
+
+// A rank 1 that comes, as engine/hosts/rendezvous.cpp has it, and does not join by NCCL.
+void come_and_stay_away(int port) {
+    struct {
+        char magic[8] = {'f', 'o', 'r', 'e', 's', 'a', 'y', '1'};
+        std::int32_t rank = 1, size = 2;
+        char host[64] = {};
+    } greeting;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int tries = 0; tries < 500; ++tries, ::usleep(20'000)) {
+        const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const bool there = ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+        char reply = 0;
+        const bool met = there && ::send(socket, &greeting, sizeof(greeting), MSG_NOSIGNAL) == sizeof(greeting) &&
+                         ::recv(socket, &reply, 1, 0) == 1;
+        ::close(socket);
+        if (met) return;
+    }
+    ADD_FAILURE() << "rank 0 did not listen";
+}
+
+TEST(Hosts, AnInterruptEndsTheWaitForNccl) {
+    const int port = free_port();
+    Call call{.arguments = {"complete", "-p", "a", "-n", "1", "--device", "cpu"},
+              .environment = of_rank(0, 2, std::to_string(port))};
+    call.environment.emplace_back("FORESAY_HOST_START", "50");
+    call.on_error = [port](pid_t pid) {
+        come_and_stay_away(port);
+        ::usleep(300'000);
+        ::kill(pid, SIGINT);
+    };
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome outcome = run(call);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(25));
+    EXPECT_EQ(outcome.status, 130);
+    EXPECT_THAT(outcome.error, HasSubstr("foresay: interrupted while rank 0 waited for the other ranks"));
 }
 
 TEST(Hosts, AreOfOneSize) {

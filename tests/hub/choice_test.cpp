@@ -113,14 +113,16 @@ TEST(HubChoice, TakesPartsInOrderAndNoneThatAreMissing) {
 }
 
 TEST(HubChoice, TakesAFolderWithoutOtherFormats) {
-    const auto repo = files({"config.json", "tokenizer.json", "tokenizer.model", "model.safetensors",
-                             "pytorch_model.bin", "consolidated.00.pth", "onnx/model.onnx", "original/config.json",
-                             "qwen.tiktoken", "chat_template.jinja", "README.md", "generation_config.json"});
+    const auto repo =
+        files({"config.json", "tokenizer.json", "tokenizer.model", "model.safetensors", "pytorch_model.bin",
+               "consolidated.00.pth", "onnx/model.onnx", "original/config.json", "qwen.tiktoken", "chat_template.jinja",
+               "README.md", "generation_config.json", "quant_config.json"});
     const ModelFiles model = choose(repo, "", "ann/x");
     std::vector<std::string> names;
     for (const HubFile& file : model.files) names.push_back(file.path);
-    EXPECT_THAT(names, ElementsAre("config.json", "tokenizer.json", "tokenizer.model", "model.safetensors",
-                                   "qwen.tiktoken", "chat_template.jinja", "generation_config.json"));
+    EXPECT_THAT(names,
+                ElementsAre("config.json", "tokenizer.json", "tokenizer.model", "model.safetensors", "qwen.tiktoken",
+                            "chat_template.jinja", "generation_config.json", "quant_config.json"));
     EXPECT_EQ(model.path, "");
     EXPECT_EQ(chosen(repo, "safetensors"), "folder");
     EXPECT_THAT(refusal(files({"pytorch_model.bin", "config.json"})), HasSubstr("no GGUF file and no folder"));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <optional>
 
 #include "kernels/cpu/activation_tiles.h"
@@ -11,6 +12,7 @@
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/quant/iq4_nl.h"
+#include "kernels/quant/narrow_codes.h"
 #include "kernels/quant/pack_codes.h"
 #include "kernels/quant/q8_0.h"
 #include "tests/kernels/tensors.h"
@@ -77,10 +79,13 @@ std::vector<std::byte> blocks_of(const Narrow& kind, std::int64_t rows, std::int
             return kind.numbers[random() % kind.numbers.size()];
         };
         if (kind.quant_type == QuantType::q4_0) {
-            std::array<int, 32> numbers;
-            for (int i = 0; i < 32; ++i) numbers[static_cast<std::size_t>(i)] = number(i);
-            pack_codes(scale(), 32, reinterpret_cast<Q4_0::Block*>(bytes.data()) + b,
-                       [&](int i) { return numbers[static_cast<std::size_t>(i)]; });
+            auto& block = reinterpret_cast<Q4_0::Block*>(bytes.data())[b];
+            block.d = scale();
+            std::uint8_t codes[32];
+            for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>(number(i) + 8);
+            GroupBytes group;
+            std::memcpy(&group, codes, sizeof group);
+            set_codes(block, group);
         } else if (kind.quant_type == QuantType::q8_0) {
             auto& block = reinterpret_cast<Q8_0::Block*>(bytes.data())[b];
             block.d = scale();
@@ -228,6 +233,31 @@ TEST_P(NarrowPanels, ProductsHaveTheBitsOfTheOwnPanels) {
 
 INSTANTIATE_TEST_SUITE_P(All, NarrowPanels, testing::ValuesIn(kinds()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Estimates count what formats say of their codes by construction. Blocks of any bits have no other codes, and need all
+// of these.
+TEST(NarrowPanels, FormatsSayWhatTheirCodesTake) {
+    Random random{7};
+    int narrowed = 0;
+    for (const StoredType& type : stored_types()) {
+        if (type.packing != nullptr) continue;
+        SCOPED_TRACE(type.name);
+        constexpr std::int64_t kRows = 16, kCols = 512;
+        std::vector<std::byte> file(static_cast<std::size_t>(type.stored_bytes(kRows * kCols)));
+        for (std::byte& byte : file) {
+            auto bits = static_cast<unsigned>(random() & 255u);
+            if (type.name == "TQ2_0") bits &= ~(bits >> 1 & 0x55u);  // codes 0 to 2
+            byte = static_cast<std::byte>(bits);
+        }
+        std::vector<std::byte> packed(static_cast<std::size_t>(type.packed_bytes(kRows * kCols)));
+        type.pack(file.data(), kRows * kCols / type.block_elements, packed.data());
+        const TensorView view{type.packed, kRows, kCols, packed.data()};
+        EXPECT_EQ(kernels::cpu::packed_bytes(view), narrow_bytes(type.packed, codes_of(type), kRows * kCols));
+        EXPECT_LT(kernels::cpu::packed_bytes(view), type.packed_bytes(kRows * kCols));
+        ++narrowed;
+    }
+    EXPECT_EQ(narrowed, 7);
+}
 
 }  // namespace
 }  // namespace foresay::test

@@ -26,6 +26,7 @@ struct Kind {
     std::int64_t inputs;
     float factor = 1.0f;
     bool ordered = false;
+    bool centred = false;  // zeros are the middle of their codes
 };
 
 // Every form; every width; heads before each group, every second, and wherever they may be.
@@ -41,6 +42,7 @@ inline std::vector<Kind> kinds() {
         {"gptq", F::f16_zero, {4 | H, 4, 4, 4}, 256, 1.0f, true},
         {"gptq_8_bits", F::f16_zero, {8 | H}, 64},
         {"exl2", F::f16_zero, {8 | H, 6 | H, 5 | H, 5, 4 | H, 4, 4, 4, 3 | H, 2 | H}, 320, 1.0f, true},
+        {"exl2_centred", F::f16_zero, {6 | H, 5 | H, 4 | H, 4, 4, 4, 3 | H, 3, 2 | H, 2}, 320, 1.0f, true, true},
         {"scales_of_f32", F::f32_zero, {8 | H, 8, 8}, 96},
         {"q2_k", F::k_minimum, {2 | H, 2, 2, 2, 2, 2, 2, 2}, 512},
         {"iq4_xs", F::k_table, {4 | H, 4, 4, 4, 4, 4, 4, 4}, 512},
@@ -73,7 +75,7 @@ struct Packed {
     std::int64_t rows, cols;
 
     Packed(const Kind& kind, std::int64_t rows_wanted, Random& random, const Extreme& extreme = {})
-        : rows(rows_wanted), cols(kind.inputs), extreme_(extreme) {
+        : rows(rows_wanted), cols(kind.inputs), extreme_(extreme), centred_(kind.centred) {
         packing.form = kind.form;
         packing.kinds = kind.kinds;
         packing.factor = kind.factor;
@@ -109,7 +111,7 @@ private:
     std::byte* add_group(Random& random, std::int64_t row, std::int64_t group, std::byte* out) {
         const std::uint8_t kind = packing.kinds[static_cast<std::size_t>(group) % packing.kinds.size()];
         if ((kind & H) != 0) {
-            out = add_head(random, out);
+            out = add_head(random, kind & 15, out);
             index_ = 0;
         }
         const int bits = kind & 15;
@@ -128,7 +130,8 @@ private:
         return put_codes(out, bits, codes);
     }
 
-    std::byte* add_head(Random& random, std::byte* out) {
+    int zero(Random& random, int bits) const { return centred_ ? 1 << (bits - 1) : static_cast<int>(random() % 257); }
+    std::byte* add_head(Random& random, int bits, std::byte* out) {
         switch (packing.form) {
             case ScaleForm::f16_minimum:
                 d_ = half(random), m_ = half(random);
@@ -137,10 +140,10 @@ private:
                 d_ = number(random), m_ = number(random);
                 return put_bytes(put_bytes(out, d_), m_);
             case ScaleForm::f16_zero:
-                d_ = half(random), zero_ = static_cast<int>(random() % 257);
+                d_ = half(random), zero_ = zero(random, bits);
                 return put_bytes(put_bytes(out, f32_to_f16(d_)), static_cast<std::int16_t>(zero_));
             case ScaleForm::f32_zero:
-                d_ = number(random), zero_ = static_cast<int>(random() % 257);
+                d_ = number(random), zero_ = zero(random, bits);
                 return put_bytes(put_bytes(out, d_), static_cast<float>(zero_));
             case ScaleForm::k_minimum:
                 d_ = half(random), m_ = half(random);
@@ -191,6 +194,7 @@ private:
     }
 
     Extreme extreme_;
+    bool centred_;
     float d_ = 0, m_ = 0;
     int zero_ = 0, index_ = 0;
     std::uint8_t scales_[16] = {};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <numeric>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -157,6 +158,119 @@ TEST_P(PackedRows, EveryInputHasItsWeight) {
     }
 }
 
+// The bytes of a panel, put together bit by bit as kernels/cpu/panel_blocks.h says.
+std::vector<std::uint8_t> panel_by_hand(const Packed& packed, std::int64_t first) {
+    const Packing& packing = packed.packing;
+    std::vector<std::uint8_t> panel;
+    std::int64_t at = 0;  // in each row
+    const auto byte_of = [&](std::int64_t output, std::int64_t offset) {
+        const std::int64_t row = first + output;
+        return row < packed.rows ? packed.bytes[static_cast<std::size_t>(row * packed.view().row_bytes() + offset)]
+                                 : std::byte{0};
+    };
+    const auto number_of = [&]<class T>(std::int64_t output, std::int64_t offset, T number) {
+        for (std::size_t i = 0; i < sizeof number; ++i) {
+            const std::byte byte = byte_of(output, offset + static_cast<std::int64_t>(i));
+            std::memcpy(reinterpret_cast<std::byte*>(&number) + i, &byte, 1);
+        }
+        return number;
+    };
+    const auto put = [&]<class T>(const T& number) {
+        const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&number);
+        panel.insert(panel.end(), bytes, bytes + sizeof number);
+    };
+    for (std::int64_t g = 0; g < packed.cols / 32; ++g) {
+        const std::uint8_t kind = packing.kind(g);
+        if ((kind & kHead) != 0) {
+            const auto all = [&](const auto& put_one) {
+                for (std::int64_t o = 0; o < 16; ++o) put_one(o);
+            };
+            const auto halves = [&](std::int64_t offset) {
+                all([&](std::int64_t o) { put(number_of(o, at + offset, std::uint16_t{})); });
+            };
+            const auto floats = [&](std::int64_t offset, float factor) {
+                all([&](std::int64_t o) { put(number_of(o, at + offset, 0.0f) * factor); });
+            };
+            switch (packing.form) {
+                case ScaleForm::f16_minimum:
+                case ScaleForm::k_minimum:
+                    halves(0), halves(2);
+                    break;
+                case ScaleForm::f16_zero:
+                    halves(0);
+                    all([&](std::int64_t o) {
+                        put(f32_to_f16(static_cast<float>(number_of(o, at + 2, std::int16_t{}))));
+                    });
+                    break;
+                case ScaleForm::f32_minimum:
+                case ScaleForm::f32_zero:
+                    floats(0, 1.0f), floats(4, 1.0f);
+                    break;
+                case ScaleForm::k_table:
+                    floats(0, 1.0f);
+                    break;
+                case ScaleForm::f32_table:
+                    floats(0, packing.factor), floats(4, packing.factor);
+                    break;
+                case ScaleForm::e4m3:
+                    floats(0, 256.0f);
+                    break;
+            }
+            if (packing.form == ScaleForm::k_minimum || packing.form == ScaleForm::k_table) {
+                for (std::int64_t i = 0; i < 16; ++i) {
+                    all([&](std::int64_t o) { put(byte_of(o, at + 4 + i)); });
+                }
+            }
+            at += head_bytes(packing.form);
+        }
+        const int bits = kind & ~kHead;
+        std::vector<std::uint8_t> vectors(static_cast<std::size_t>(64 * bits));
+        const auto add = [&](int vector, std::int64_t o, int k, int value, int shift) {
+            std::uint8_t& byte = vectors[static_cast<std::size_t>(64 * vector + 4 * o + k % 4)];
+            byte = static_cast<std::uint8_t>(byte | value << shift);
+        };
+        for (std::int64_t o = 0; o < 16; ++o) {
+            for (int k = 0; k < 32; ++k) {
+                int code = 0;
+                for (int bit = 0; bit < bits; ++bit) {
+                    const int place = k * bits + bit;
+                    code |= (std::to_integer<int>(byte_of(o, at + place / 8)) >> (place % 8) & 1) << bit;
+                }
+                const int vector = k / 4;
+                if (packing.form == ScaleForm::e4m3) {
+                    vectors[static_cast<std::size_t>(16 * k + o)] = static_cast<std::uint8_t>(code);
+                } else if (bits == 8) {
+                    add(vector, o, k, code, 0);
+                } else if (bits <= 3) {
+                    add(vector / 4, o, k, code & 3, 2 * (vector % 4));
+                    if (bits == 3) add(2, o, k, code >> 2, vector);
+                } else {
+                    add(vector % 4, o, k, code & 15, vector / 4 * 4);
+                    if (bits == 5) add(4, o, k, code >> 4, vector);
+                    if (bits == 6) add(4 + vector / 4, o, k, code >> 4, 2 * (vector % 4));
+                }
+            }
+        }
+        panel.insert(panel.end(), vectors.begin(), vectors.end());
+        at += 4 * bits;
+    }
+    return panel;
+}
+
+TEST_P(PackedRows, PanelsHaveTheBytesOfTheirLayout) {
+    for (const std::int64_t outputs : {1, 16, 37}) {
+        const Packed packed(GetParam(), outputs, random_);
+        const PanelMatrix matrix = pack(packed.view(), arena_, pool_);
+        for (int p = 0; p < matrix.panels; ++p) {
+            const std::vector<std::uint8_t> expected = panel_by_hand(packed, 16 * p);
+            ASSERT_EQ(static_cast<std::int64_t>(expected.size()), matrix.panel_bytes);
+            for (std::size_t i = 0; i < expected.size(); ++i) {
+                ASSERT_EQ(matrix.panel(p)[i], expected[i]) << "panel " << p << " byte " << i;
+            }
+        }
+    }
+}
+
 TEST_P(PackedRows, ScalesThatAreNotFiniteAreFound) {
     Packed packed(GetParam(), 3, random_);
     const auto finite = [&](std::int64_t r) {
@@ -189,6 +303,17 @@ TEST(PackedLayout, CodesOfEightBitsThatAreNoNumbersAreFound) {
     EXPECT_FALSE(packed_is_finite(packing, row.data(), 32));
 }
 
+// What a head's small scales make of it counts, not what they could: 10^34 is fine under 1, and too large under 127.
+TEST(PackedLayout, LargeScalesMayHaveSmallOnesUnderThem) {
+    const Packing packing{.form = ScaleForm::k_table, .kinds = {2 | kHead, 2, 2, 2, 2, 2, 2, 2}};
+    std::vector<std::byte> row(20 + 8 * 8);
+    put_bytes(row.data(), 1e34f);
+    std::fill_n(row.begin() + 4, 16, std::byte{1});
+    EXPECT_TRUE(packed_is_finite(packing, row.data(), 256));
+    row[4 + 15] = std::byte{127};
+    EXPECT_FALSE(packed_is_finite(packing, row.data(), 256));
+}
+
 TEST(PackedLayout, PanelsOfADeviceRepeatScalesEverySixtyFourInputs) {
     const Packing fours{.form = ScaleForm::f16_minimum, .kinds = {4 | kHead, 4, 4, 4}};
     EXPECT_EQ(packed_panel_row_bytes(fours, 256), 4 * (32 + 4));
@@ -202,6 +327,29 @@ TEST(PackedLayout, PanelsOfADeviceRepeatScalesEverySixtyFourInputs) {
     EXPECT_EQ(packed_panel_row_bytes(restless, 128 * 5), 5 * (68 + 36));
     EXPECT_EQ(packed_panel_row_bytes(restless, 128 * 6), 0) << "more runs than a header holds";
     EXPECT_EQ(packed_panel_row_bytes(fours, 65536 + 256), 0);
+}
+
+TEST(PackedLayout, APairTakesTheWiderCodesAndTheHeadsOfBoth) {
+    const Packing gate{.form = ScaleForm::f16_zero, .kinds = {6 | kHead, 4, 4, 4, 3 | kHead, 3}, .order = {1, 0}};
+    Packing up{.form = ScaleForm::f16_zero, .kinds = {5 | kHead, 5 | kHead, 2}, .factor = 2.0f, .order = {1, 0}};
+    const std::optional<Packing> pair = packing_of_pair(gate, up, 6 * 32);
+    ASSERT_TRUE(pair);
+    EXPECT_EQ(pair->kinds, (std::vector<std::uint8_t>{6 | kHead, 5 | kHead, 4, 5 | kHead, 5 | kHead, 3}));
+    EXPECT_EQ(pair->order, gate.order);
+    EXPECT_EQ(packing_of_pair(up, gate, 6 * 32)->kinds, pair->kinds);
+    EXPECT_EQ(packing_of_pair(gate, gate, 6 * 32)->kinds, gate.kinds);
+    up.order = {0, 1};
+    EXPECT_FALSE(packing_of_pair(gate, up, 6 * 32)) << "inputs are gathered once for both";
+    up.order = gate.order, up.form = ScaleForm::f16_minimum;
+    EXPECT_FALSE(packing_of_pair(gate, up, 6 * 32));
+    const Packing table{.form = ScaleForm::k_table, .kinds = {4 | kHead, 4, 4, 4, 4, 4, 4, 4}};
+    const Packing other{.form = ScaleForm::k_table, .kinds = {3 | kHead, 3, 3, 3, 3, 3, 3, 3}};
+    EXPECT_FALSE(packing_of_pair(table, other, 256)) << "a head for eight groups";
+    // One that alone would become Q8_0 stays packed beside one that would not.
+    const Packing four{.form = ScaleForm::f16_zero, .kinds = {4 | kHead}, .plain = QuantType::q8_0};
+    const Packing eight{.form = ScaleForm::f16_zero, .kinds = {8 | kHead}};
+    EXPECT_EQ(packed_panel_row_bytes(*packing_of_pair(four, eight, 64), 64), 64 + 8);
+    EXPECT_FALSE(packing_of_pair(four, four, 64));
 }
 
 TEST(PackedLayout, BytesOfARowFollowTheKinds) {

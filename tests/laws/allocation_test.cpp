@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "speculative/drafters/ngram_drafter.h"
 #include "tests/speculative/batch_support.h"
 #include "tests/support/allocated.h"
 

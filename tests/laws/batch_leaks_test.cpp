@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "core/cache/page_store.h"
+#include "speculative/drafters/ngram_drafter.h"
 #include "tests/speculative/batch_support.h"
 
 namespace foresay::test {

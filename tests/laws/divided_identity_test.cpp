@@ -101,6 +101,77 @@ TEST(Divided, EveryTypeOfWeights) {
     }
 }
 
+TEST(Divided, MixturesOfEveryType) {
+    using kernels::QuantType;
+    for (const QuantType type : {QuantType::f32, QuantType::q4_0, QuantType::q4_k, QuantType::mxfp4}) {
+        const auto whole = random(mixture_config(), type, host());
+        const Outcome expected = evaluate(whole, RowClass::decode, {1});
+        for (const Shares& shares : {Shares{1, 2}, kSharesWithoutExperts}) {
+            const auto divided = random(mixture_config(), type, hosts(shares));
+            for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+                EXPECT_TRUE(evaluate(divided, row_class, {7, 1, 30, 2, 64}) == expected) << kernels::info(type).name;
+            }
+        }
+    }
+}
+
+// Ranks that take the outputs of each other's experts by themselves. DividedOps then reads none.
+class Gathering final : public SharingOps {
+public:
+    explicit Gathering(kernels::Ops& inner) : SharingOps(inner) {}
+    int gathered = 0, read = 0;
+    bool agrees = false;
+
+    void agree(std::span<kernels::PreparedOp* const> experts) override { agrees = experts.size() == 3; }
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        rows_ = batch.rows.size();
+        inner().begin(workspace, batch);
+    }
+    void read_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
+                     std::span<float> to) override {
+        read += values == kernels::Values::expert_outputs ? 1 : 0;
+        SharingOps::read_values(workspace, values, width, to);
+    }
+    bool gather_experts(std::span<kernels::LayerShare* const> all, std::span<kernels::Workspace* const> workspaces,
+                        std::span<const kernels::Part> experts) override {
+        ++gathered;
+        const kernels::ModelShape& shape = workspaces.front()->shape;
+        const auto width = static_cast<std::size_t>(shape.d_model);
+        std::vector<float> whole(rows_ * static_cast<std::size_t>(shape.experts_used) * width), own(whole.size());
+        for (std::size_t r = 0; r < all.size(); ++r) {
+            if (experts[r].count == 0) continue;
+            of(all[r]).read_values(*workspaces[r], kernels::Values::expert_outputs, shape.d_model, own);
+            for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += own[i];
+        }
+        for (std::size_t r = 0; r < all.size(); ++r) {
+            of(all[r]).write_values(*workspaces[r], kernels::Values::expert_outputs, shape.d_model, whole);
+        }
+        return true;
+    }
+
+private:
+    static kernels::LayerShare& of(kernels::LayerShare* rank) { return dynamic_cast<Gathering&>(*rank).shared(); }
+    std::size_t rows_ = 0;
+};
+
+TEST(Divided, RanksTakeTheOutputsOfExpertsFromEachOther) {
+    const auto whole = family("glm4_moe", host());
+    const Outcome expected = evaluate(whole, RowClass::decode, {1});
+    for (const bool through_host : {false, true}) {
+        Gathering first(host()), second(host()), third(host());
+        DividedOps ops({lent(first), lent(second), lent(third)},
+                       {.shares = kSharesWithoutExperts, .through_host = through_host});
+        const auto divided = family("glm4_moe", ops);
+        EXPECT_TRUE(first.agrees);
+        for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
+            EXPECT_TRUE(evaluate(divided, row_class, {7, 1, 30, 2, 64}) == expected);
+        }
+        EXPECT_EQ(first.gathered > 0, !through_host);
+        EXPECT_EQ(first.read > 0, through_host);
+        EXPECT_EQ(second.gathered, 0) << "the first one is asked";
+    }
+}
+
 TEST(Divided, EveryTypeOfTheCache) {
     const auto whole = target(host()), divided = target(hosts({1, 2}));
     for (const kernels::KvFormat format : kernels::all_kv_formats()) {
@@ -173,7 +244,40 @@ TEST_P(DividedOnADevice, cuda_and_cuda) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DividedOnADevice,
-                         testing::Values("target", "gemma3", "qwen3", "starcoder2", "cohere2", "phi3"));
+                         testing::Values("target", "gemma3", "qwen3", "starcoder2", "cohere2", "phi3", "mixtral",
+                                         "qwen3_moe", "gpt_oss", "granitemoe", "glm4_moe", "gemma4-moe"));
+
+TEST(DividedOnADeviceToo, cuda_and_mixtures_of_every_type) {
+    FORESAY_SKIP_WITHOUT_DEVICE(std::string("cuda"));
+    using kernels::QuantType;
+    kernels::Ops& cuda = backends()[2].ops();
+    for (const QuantType type : {QuantType::f32, QuantType::f16, QuantType::bf16, QuantType::q4_0, QuantType::q8_0,
+                                 QuantType::q4_k, QuantType::q5_k, QuantType::q6_k, QuantType::mxfp4}) {
+        const auto whole = random(mixture_config(), type, cuda);
+        const Rows decoded = evaluate(whole, RowClass::decode, {1}).logits;
+        const Rows prefilled = evaluate(whole, RowClass::prefill, {64}).logits;
+        for (const bool through_host : {false, true}) {
+            for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}, kSharesWithoutExperts}) {
+                const auto ops = ranks_of(cuda, shares, through_host);
+                std::shared_ptr<const core::Model> divided;
+                const std::string problem = error_of([&] { divided = random(mixture_config(), type, *ops); });
+                if (other_order(problem)) continue;
+                ASSERT_EQ(problem, "no error");
+                const std::string says = std::string(kernels::info(type).name) +
+                                         (through_host ? " through the host, " : ", ") + std::to_string(shares.size()) +
+                                         " ranks, 1:" + std::to_string(shares.back());
+                for (const std::vector<std::size_t>& widths :
+                     {std::vector<std::size_t>{7, 1, 30, 2, 5, 1, 1, 16}, std::vector<std::size_t>{64}}) {
+                    EXPECT_EQ(evaluate(divided, RowClass::decode, widths).logits, decoded) << says << ", decode rows";
+                }
+                EXPECT_EQ(evaluate(divided, RowClass::prefill, {64}).logits, prefilled) << says << ", prefill rows";
+                EXPECT_EQ(evaluate(divided, RowClass::prefill, {33, 1, 9}).logits,
+                          evaluate(whole, RowClass::prefill, {33, 1, 9}).logits)
+                    << says << ", short prompts";
+            }
+        }
+    }
+}
 
 TEST(DividedOnADeviceToo, cuda_and_every_cache) {
     FORESAY_SKIP_WITHOUT_DEVICE(std::string("cuda"));

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "core/models/layer_split.h"
 #include "tests/kernels/kv_suffix.h"
 #include "tests/laws/rewritten_draft.h"
 #include "tests/laws/shipped.h"

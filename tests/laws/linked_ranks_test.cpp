@@ -9,11 +9,13 @@
 
 #include "kernels/cuda_info.h"
 #include "kernels/divided_ops.h"
+#include "kernels/kv_format.h"
 #include "kernels/kv_names.h"
 #include "tests/laws/listed_backends.h"
 #include "tests/models/backends.h"
 #include "tests/models/family_models.h"
 #include "tests/models/sharing_ops.h"
+#include "tests/support/error_of.h"
 
 namespace foresay::test {
 namespace {
@@ -43,9 +45,7 @@ std::shared_ptr<const core::Model> linkable(const std::string& name, kernels::Qu
 class Refusing final : public SharingOps {
 public:
     explicit Refusing(kernels::Ops& inner) : SharingOps(inner) {}
-    LinkWay link(std::span<kernels::LayerShare* const>, bool host_memory) override {
-        return way == LinkWay::host_memory && !host_memory ? LinkWay::none : way;
-    }
+    LinkWay link(std::span<kernels::LayerShare* const>) override { return way; }
     bool can_run_linked(kernels::Workspace&, std::span<const LinkedCall> calls) override {
         ++asked;
         last.assign(calls.begin(), calls.end());
@@ -70,28 +70,26 @@ struct Ranks {
     std::unique_ptr<DividedOps> ops;
 };
 
-TEST(LinkedRanks, HostMemoryIsAWayIfItIsWanted) {
-    const auto way_of = [](LinkWay possible, bool link, bool through_host) {
+TEST(LinkedRanks, TheWayIsWhatTheRanksCanIfItIsWanted) {
+    const auto way_of = [](LinkWay possible, bool link) {
         std::vector<std::shared_ptr<kernels::Ops>> ranks;
         for (int r = 0; r < 2; ++r) {
             const auto rank = std::make_shared<Refusing>(host());
             rank->way = possible;
             ranks.push_back(rank);
         }
-        const DividedOps ops(std::move(ranks), {.link = link, .link_through_host = through_host});
+        const DividedOps ops(std::move(ranks), {.link = link});
         EXPECT_EQ(ops.linked(), ops.link_way() != LinkWay::none);
         return ops.link_way();
     };
-    EXPECT_EQ(way_of(LinkWay::peer_access, true, false), LinkWay::peer_access);
-    EXPECT_EQ(way_of(LinkWay::peer_access, true, true), LinkWay::peer_access);
-    EXPECT_EQ(way_of(LinkWay::host_memory, true, false), LinkWay::none);
-    EXPECT_EQ(way_of(LinkWay::host_memory, true, true), LinkWay::host_memory);
-    EXPECT_EQ(way_of(LinkWay::host_memory, false, true), LinkWay::none);
-    EXPECT_EQ(way_of(LinkWay::none, true, true), LinkWay::none);
+    EXPECT_EQ(way_of(LinkWay::peer_access, true), LinkWay::peer_access);
+    EXPECT_EQ(way_of(LinkWay::host_memory, true), LinkWay::host_memory);
+    EXPECT_EQ(way_of(LinkWay::host_memory, false), LinkWay::none);
+    EXPECT_EQ(way_of(LinkWay::none, true), LinkWay::none);
 }
 
 TEST(LinkedRanks, WhatIsRefusedRunsByCopies) {
-    for (const char* name : {"qwen3", "gemma3", "starcoder2", "gemma4-e", "mixtral"}) {
+    for (const char* name : {"qwen3", "gemma3", "starcoder2", "gemma4-e", "mixtral", "glm4_moe", "gemma4-moe"}) {
         Ranks ranks({1, 2});
         const auto whole = family(name, kernels::QuantType::q8_0, host());
         const auto divided = family(name, kernels::QuantType::q8_0, *ranks.ops);
@@ -114,6 +112,19 @@ TEST(LinkedRanks, OnlyFewDecodeRowsAreAskedFor) {
     EXPECT_EQ(asked(RowClass::prefill, 10), 0);
     // Refused by the first, so the second is not asked.
     EXPECT_EQ(ranks.each[1]->asked, 0);
+}
+
+TEST(LinkedRanks, MixturesAreNotAskedFor) {
+    for (const char* name : {"mixtral", "glm4_moe"}) {
+        Ranks ranks({1, 1});
+        ranks.each[0]->refuses = ranks.each[1]->refuses = false;  // and would run nothing
+        const auto divided = family(name, kernels::QuantType::q8_0, *ranks.ops);
+        EXPECT_TRUE(evaluate(divided, RowClass::decode, {1}) ==
+                    evaluate(family(name, kernels::QuantType::q8_0, host()), RowClass::decode, {1}))
+            << name;
+        EXPECT_EQ(ranks.each[0]->asked, 0) << name;
+        EXPECT_EQ(ranks.ops->linked_forwards(), 0) << name;
+    }
 }
 
 TEST(LinkedRanks, EachIsGivenItsPartOfEveryLayer) {
@@ -177,8 +188,7 @@ protected:
     void TearDown() override { unsetenv("FORESAY_NO_PEER_ACCESS"); }
     static LinkWay way() { return std::get<1>(GetParam()); }
     std::unique_ptr<DividedOps> linked(const Shares& shares) const {
-        auto ops = std::make_unique<DividedOps>(
-            devices_, kernels::DividedOptions{.shares = shares, .link = true, .link_through_host = true});
+        auto ops = std::make_unique<DividedOps>(devices_, kernels::DividedOptions{.shares = shares, .link = true});
         EXPECT_EQ(ops->link_way(), way());
         return ops;
     }
@@ -222,10 +232,52 @@ TEST_P(LinkedOnDevices, cuda_caches_and_the_bundled_target) {
     const auto ops = linked({1, 2});
     const auto whole = target(*whole_), divided = target(*ops);
     for (const kernels::KvFormat format : kernels::all_kv_formats()) {
+        const std::int64_t before = ops->linked_forwards();
         EXPECT_TRUE(logits(divided, {5, 1, 1, 1, 16, 33}, format) == logits(whole, {5, 1, 1, 1, 16, 33}, format))
             << kernels::name(format);
+        EXPECT_EQ(ops->linked_forwards() > before, !kernels::has_low_bits(format)) << kernels::name(format);
+        EXPECT_EQ(ops->why_copies({.types = {kernels::QuantType::q4_k}}, format).empty(),
+                  !kernels::has_low_bits(format))
+            << kernels::name(format);
     }
-    EXPECT_GT(ops->linked_forwards(), 0);
+}
+
+// The experts of a mixture are chosen while it runs, so its forwards go by copies, also where ranks are linked.
+TEST_P(LinkedOnDevices, cuda_mixtures_by_copies) {
+    using kernels::QuantType;
+    const auto compare = [&](const std::string& what, const auto& make, const Shares& shares) {
+        const auto ops = linked(shares);
+        std::shared_ptr<const core::Model> divided;
+        const std::string problem = error_of([&] { divided = make(*ops); });
+        if (other_order(problem)) return;
+        ASSERT_EQ(problem, "no error") << what;
+        const auto whole = make(*whole_);
+        for (const std::vector<std::size_t>& widths :
+             {std::vector<std::size_t>{1}, std::vector<std::size_t>{7, 1, 16, 2, 9, 1, 30, 8, 6},
+              std::vector<std::size_t>{64}}) {
+            EXPECT_TRUE(logits(divided, widths) == logits(whole, widths))
+                << what << ", 1:" << shares.back() << ", " << widths.size();
+        }
+        for (int round = 0; round < 3; ++round) {
+            EXPECT_TRUE(evaluate(divided, RowClass::prefill, {64}).logits ==
+                        evaluate(whole, RowClass::prefill, {64}).logits)
+                << what << ", 1:" << shares.back() << ", prompt " << round;
+        }
+        EXPECT_EQ(ops->linked_forwards(), 0) << what;
+    };
+    for (const QuantType type : {QuantType::f32, QuantType::q4_0, QuantType::q4_k, QuantType::mxfp4}) {
+        for (const Shares& shares : {Shares{1, 1}, Shares{1, 2}, Shares{1, 40}}) {
+            compare(
+                std::string(kernels::info(type).name),
+                [&](kernels::Ops& ops) {
+                    return load_whole_or_divided(core::ModelSource::random(mixture_config(), type, type), ops);
+                },
+                shares);
+        }
+    }
+    for (const std::string name : {"qwen3_moe", "gpt_oss", "granitemoe", "glm4_moe", "gemma4-moe"}) {
+        compare(name, [&](kernels::Ops& ops) { return family(name, QuantType::q8_0, ops); }, {1, 1});
+    }
 }
 
 // Prompts and other models of the same device come between: they use the words of the device, not of the link.

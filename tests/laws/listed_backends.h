@@ -14,12 +14,25 @@
 
 #include "base/error.h"
 #include "kernels/divided_ops.h"
+#include "kernels/sampling_plan.h"
 #include "tests/laws/rows.h"
 #include "tests/models/family_models.h"
 
 namespace foresay::test {
 
 constexpr std::size_t kTokens = 80;  // more than a page
+
+// Experts whose widths are whole blocks of every type, and of which 64 rows use more than one launch of a device's
+// router chooses (kernels/cuda/experts/experts.h).
+inline core::ModelConfig mixture_config() {
+    return config_of(R"({"architectures": ["MixtralForCausalLM"], "bos_token_id": 0, "eos_token_id": 1,
+        "head_dim": 64, "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 256,
+        "max_position_embeddings": 512, "model_type": "mixtral", "num_attention_heads": 4, "num_experts_per_tok": 9,
+        "num_hidden_layers": 2, "num_key_value_heads": 2, "num_local_experts": 16, "rms_norm_eps": 1e-05,
+        "rope_theta": 1000000.0, "sliding_window": 16, "tie_word_embeddings": false, "vocab_size": 512})");
+}
+// Of three ranks with these shares the second has a KV head and no expert, the third experts and no head.
+inline const std::vector<std::int32_t> kSharesWithoutExperts = {60, 1, 20};
 
 inline std::shared_ptr<kernels::Ops> lent(kernels::Ops& ops) { return {std::shared_ptr<kernels::Ops>(), &ops}; }
 inline kernels::Ops& host() { return backends()[1].ops(); }
@@ -84,6 +97,11 @@ inline std::shared_ptr<const core::Model> load_whole_or_divided(std::shared_ptr<
                                                        -static_cast<std::int32_t>(divided->size())));
     }
     return core::Model::load(std::move(source), ops);
+}
+
+// Whether a model was refused because cuBLASLt multiplies a part of some dense matrix in another order.
+inline bool other_order(const std::string& problem) {
+    return problem.find("in another order than all of them") != std::string::npos;
 }
 
 // Of a text that is truncated and forked, and whose pages come back into another context, as a server's memory brings

@@ -11,7 +11,6 @@
 #include <random>
 
 #include "kernels/ops_decorator.h"
-#include "tests/kernels/cache_bits.h"
 #include "tests/kernels/kv_suffix.h"
 #include "tests/models/backends.h"
 
@@ -31,10 +30,10 @@ struct Text {
     RowClass row_class(std::size_t i) const { return i < prompt ? RowClass::prefill : RowClass::decode; }
 };
 
-// Per token of a text: its logits, and its K and V where the host can read them.
+// Per token of a text its logits, and per page its K and V in the backend's own order.
 struct Bits {
     std::vector<std::vector<float>> logits;
-    std::vector<std::vector<std::uint8_t>> cells;
+    std::vector<std::vector<std::byte>> pages;
 };
 
 std::vector<kernels::TokenRef> refs(std::span<const std::int32_t> tokens) {
@@ -43,13 +42,20 @@ std::vector<kernels::TokenRef> refs(std::span<const std::int32_t> tokens) {
     return all;
 }
 
-std::vector<std::vector<std::uint8_t>> cells_of(core::Context& context, core::SequenceId sequence) {
-    std::vector<std::vector<std::uint8_t>> cells;
-    if (context.ops().describe().name == "cuda") return cells;
-    for (std::int32_t cell = 0; cell < context.length(sequence); ++cell) {
-        cells.push_back(cell_bytes(context.cache().pages(), context.cache().view(sequence).pages, cell));
+// Fills the last page up, for what is left of rejected tokens in it says nothing.
+std::vector<std::vector<std::byte>> pages_of(core::Context& context, core::SequenceId sequence) {
+    while (context.length(sequence) % kernels::kPagePositions != 0) {
+        const kernels::TokenRef filler = kernels::TokenRef::id(1);
+        EXPECT_TRUE(context.evaluate(RowClass::decode, std::span(&filler, 1), {}, sequence));
     }
-    return cells;
+    kernels::KvPages& kv = context.cache().pages();
+    const std::int64_t bytes = context.ops().kv_bytes(kv.shape, 1, kv.format);
+    std::vector<std::vector<std::byte>> pages;
+    const auto whole = static_cast<std::size_t>(context.length(sequence) / kernels::kPagePositions);
+    for (const std::int32_t page : context.cache().view(sequence).pages.first(whole)) {
+        context.ops().read_page(kv, page, pages.emplace_back(static_cast<std::size_t>(bytes)));
+    }
+    return pages;
 }
 
 struct Case {
@@ -76,7 +82,7 @@ protected:
     }
 
     core::ContextOptions options(std::int32_t sequences) const {
-        return {.length = 160,
+        return {.length = 3 * kernels::kPagePositions,
                 .prefill_rows = kRows,
                 .decode_rows = kLogitRows,
                 .sequences = sequences,
@@ -108,7 +114,7 @@ protected:
             const std::span<const float> logits = context.logits(0);
             bits.logits.emplace_back(logits.begin(), logits.end());
         }
-        bits.cells = cells_of(context, 0);
+        bits.pages = pages_of(context, 0);
         return bits;
     }
 
@@ -192,9 +198,9 @@ std::int64_t MixedBatch::differences(const std::shared_ptr<const core::Model>& m
         }
         std::erase_if(running, [&](const Running& r) {
             if (r.done < texts_[r.text].tokens.size()) return false;
-            const auto cells = cells_of(context, r.sequence);
-            EXPECT_EQ(cells.size(), alone_[r.text].cells.size());
-            for (std::size_t i = 0; i < cells.size(); ++i) different += cells[i] != alone_[r.text].cells[i] ? 1 : 0;
+            const auto pages = pages_of(context, r.sequence);
+            EXPECT_EQ(pages.size(), alone_[r.text].pages.size());
+            for (std::size_t i = 0; i < pages.size(); ++i) different += pages[i] != alone_[r.text].pages[i] ? 1 : 0;
             context.cache().drop(r.sequence);
             return true;
         });

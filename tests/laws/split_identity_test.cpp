@@ -10,6 +10,7 @@
 #include "kernels/ops_decorator.h"
 #include "kernels/split_ops.h"
 #include "tests/laws/listed_backends.h"
+#include "tests/models/late_ops.h"
 
 namespace foresay::test {
 namespace {

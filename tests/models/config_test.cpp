@@ -15,8 +15,8 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/op_maker.h"
 #include "core/models/shapes.h"
-#include "core/models/stages.h"
 #include "tests/models/backends.h"
 #include "tests/models/family_models.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 #include "core/weights/mxfp4.h"
 #include "tests/models/family_models.h"
 

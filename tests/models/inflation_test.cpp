@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "core/models/architecture.h"
 #include "core/models/inflation.h"
+#include "core/models/op_maker.h"
 #include "core/models/random_blocks.h"
-#include "core/models/stages.h"
 #include "tests/models/backends.h"
 
 namespace foresay::test {

@@ -151,9 +151,9 @@ TEST_F(Late, ABatchMustLiveUntilItsLastOp) {
     const std::vector<std::int32_t> pages = {0};
     const kernels::SequenceView view = {pages, 0};
     late_.begin(*workspace, {kernels::RowClass::decode, false, rows, {&view, 1}, {}});
-    late_.embed(*context_.model().stages()[0].op, *workspace);
+    late_.embed(*context_.model().forward_ops()[0].prepared, *workspace);
     rows[0].token = TokenRef::id(4);
-    EXPECT_NONFATAL_FAILURE(late_.attention_in(*context_.model().stages()[1].op, *workspace, *kv, 0),
+    EXPECT_NONFATAL_FAILURE(late_.attention_in(*context_.model().forward_ops()[1].prepared, *workspace, *kv, 0),
                             "a batch has changed");
 }
 

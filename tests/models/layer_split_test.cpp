@@ -65,11 +65,6 @@ TEST(LayerSplit, BytesOfADevice) {
     more.expanded = 10 * kGib;
     EXPECT_EQ(core::device_bytes(more, gpu, 3, 5), (2 * 3 + 1 + 1 + 2) * kGib);
     EXPECT_EQ(core::device_bytes(more, cpu, 3, 5), (2 * 3 + 1) * kGib);
-    // A device with little shared memory unpacks all rows.
-    DeviceRoom little = gpu;
-    little.keeps_packed = false;
-    more.unpacked = 40 * kGib;
-    EXPECT_EQ(core::device_bytes(more, little, 3, 5), (2 * 3 + 1 + 1 + 8) * kGib);
 }
 
 TEST(LayerSplit, TheFastDeviceHasWhatFits) {

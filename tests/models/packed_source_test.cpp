@@ -1,4 +1,5 @@
 // Tensors that no kernel multiplies as they are stored: what a model gets for them, made by hand.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -143,22 +144,22 @@ TEST(PackedSource, CountsTheBytesOfMemory) {
     EXPECT_EQ(five.values, kWidth * kWidth);
     EXPECT_EQ(five.stored_bytes, kWidth * 2 * 22);
     EXPECT_EQ(five.kept_bytes, kWidth * 2 * 34);
+    EXPECT_EQ(five.host_bytes, kWidth * 2 * 22) << "in five bits in the panels of the CPU";
+    EXPECT_EQ(four.host_bytes, four.kept_bytes);
+    EXPECT_EQ(core::narrowed_bytes(*source), five.kept_bytes - five.host_bytes);
     EXPECT_EQ(four.kept, "packed");
     EXPECT_EQ(four.kept_bytes, kWidth * 2 * (8 + 16));
     EXPECT_EQ(plain.kept, "");
     EXPECT_EQ(source->weight_bytes(), five.kept_bytes + four.kept_bytes + plain.kept_bytes);
     EXPECT_EQ(source->expanded_bytes(), 0) << "panels are as wide as the packed rows";
-    // A device that keeps no rows packed has Q in 16 bits.
-    EXPECT_EQ(core::unpacked_bytes(*source), kWidth * kWidth * 2 - four.kept_bytes);
     image.factor = 2.0f;
     const auto scaled = image.open();
     EXPECT_EQ(scaled->weight_bytes(), source->weight_bytes() + static_cast<std::int64_t>(sizeof(float)));
     EXPECT_EQ(scaled->expanded_bytes(), 0);
-    EXPECT_EQ(core::unpacked_bytes(*scaled), kWidth * kWidth * 4 - four.kept_bytes) << "with a factor, in 32";
 }
 
-// On a device gate and up interleave: of unlike types, both become float32. And so do matrices in an order of inputs
-// beside others that have another.
+// On a device gate and up interleave: where their codes differ in width, both take the wider ones; of unlike types,
+// both become float32. And so do matrices in an order of inputs beside others that have another.
 TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
     using core::testing::gptq_image;
     using core::testing::image_tensor;
@@ -194,6 +195,7 @@ TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
                     R"("vocab_size": 32, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, )"
                     R"("tie_word_embeddings": true, "quantization_config": {"quant_method": "gptq", )"
                     R"("group_size": 32}})");
+    std::vector<core::UnpackedMatrices> float32;
     const auto expanded = [&](const std::string& first, int first_bits, int first_order, const std::string& second,
                               int second_bits, int second_order) {
         for (const char* module : {"mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
@@ -211,17 +213,31 @@ TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
             }
         }
         directory.write("model.safetensors", image.file());
-        return core::ModelSource::open(directory.path())->expanded_bytes();
+        const auto source = core::ModelSource::open(directory.path());
+        float32 = core::unpacked_on_a_device(*source);
+        return source->expanded_bytes();
+    };
+    const auto expect_float32 = [&](std::int64_t matrices, const std::string& example, const std::string& reason) {
+        ASSERT_EQ(float32.size(), 1u);
+        EXPECT_EQ(float32[0].matrices, matrices);
+        EXPECT_EQ(float32[0].bytes, matrices * 4 * kOut * kIn);
+        EXPECT_THAT(float32[0].example, ::testing::HasSubstr(example));
+        EXPECT_EQ(float32[0].reason, reason);
     };
     constexpr std::int64_t kValues = kOut * kIn, kPacked4 = kOut * 2 * (4 + 16), kPacked8 = kOut * 2 * (4 + 32);
     const std::string gate = "mlp.gate_proj", up = "mlp.up_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
     // In the same order they stay packed, and a panel keeps the zeros of each 32 inputs.
     EXPECT_EQ(expanded(gate, 4, 1, up, 4, 1), 0);
-    EXPECT_EQ(expanded(gate, 4, 1, up, 8, 1), 2 * 4 * kValues - kPacked4 - kPacked8) << "other widths";
+    EXPECT_TRUE(float32.empty());
+    EXPECT_EQ(expanded(gate, 4, 1, up, 8, 1), kPacked8 - kPacked4) << "the wider codes for both";
+    EXPECT_TRUE(float32.empty());
     EXPECT_EQ(expanded(gate, 4, 1, up, 4, 2), 2 * 4 * kValues - 2 * kPacked4) << "other orders";
+    expect_float32(2, "mlp.gate_proj.qweight", "gate and up interleave there, and differ");
     EXPECT_EQ(expanded(gate, 4, 1, "", 0, 0), 4 * kValues - kPacked4 + 2 * kValues) << "beside float16";
     EXPECT_EQ(expanded(k, 4, 1, v, 4, 1), 4 * 2 * kValues - 2 * kPacked4) << "Q has no order";
+    expect_float32(2, "self_attn.k_proj.qweight", "matrices of the same input have another order of it");
     EXPECT_EQ(expanded(k, 4, 0, v, 4, 0), 2 * (kValues / 32 * 34 - kPacked4)) << "without orders, Q8_0";
+    EXPECT_TRUE(float32.empty());
 }
 
 TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
@@ -318,7 +334,7 @@ TEST(PackedSource, ReadsAFolderWithAQuantisedTable) {
     directory.write("model.safetensors", nan.file());
     const auto ops = kernels::make_reference_ops();
     expect_error([&] { core::Model::load(core::ModelSource::open(directory.path()), *ops); },
-                 "the weights of blk.0.attn_q.weight hold NaN or infinities (row 1)");
+                 "tensor 'model.layers.0.self_attn.q_proj.scales' of MLX has the scale nan at [1, 1]");
     // A bias that is not zero would change the model.
     image.tensors["model.layers.0.self_attn.q_proj.bias"].bytes[7] = '\x3f';
     expect_refused(image, "q_proj.bias");

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 #include "tests/models/backends.h"
 
 namespace foresay::test {

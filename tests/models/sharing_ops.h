@@ -27,13 +27,12 @@ public:
     std::unique_ptr<kernels::PreparedOp> prepare_finish(const kernels::MlpOutSpec& spec) override {
         return shared().prepare_finish(spec);
     }
-    std::unique_ptr<kernels::PreparedOp> prepare_experts(const kernels::MoeSpec& spec) override {
-        return shared().prepare_experts(spec);
+    std::unique_ptr<kernels::PreparedOp> prepare_experts(const kernels::MoeSpec& spec, kernels::Part experts) override {
+        return shared().prepare_experts(spec, experts);
     }
     std::unique_ptr<kernels::PreparedOp> prepare_expert_sum(const kernels::MoeSpec& spec) override {
         return shared().prepare_expert_sum(spec);
     }
-    bool shares_experts() const override { return dynamic_cast<const kernels::LayerShare&>(ops()).shares_experts(); }
     void start(kernels::Workspace& workspace) override { shared().start(workspace); }
     bool idle() override { return shared().idle(); }
     void read_values(kernels::Workspace& workspace, kernels::Values values, std::int64_t width,
@@ -47,7 +46,6 @@ public:
     void clear_rows(kernels::Workspace& workspace) override { shared().clear_rows(workspace); }
 
 protected:
-    const kernels::Ops& ops() const { return const_cast<SharingOps*>(this)->inner(); }
     kernels::LayerShare& shared() { return dynamic_cast<kernels::LayerShare&>(inner()); }
 };
 

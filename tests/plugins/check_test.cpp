@@ -126,6 +126,9 @@ TEST(PluginCheck, LibrariesAreCheckedBeforeTheirSamplers) {
     EXPECT_THAT(of("bad_flushes.so"), HasSubstr("build and link it without -ffast-math"));
     EXPECT_THAT(of("bad_crashes_on_load.so"), HasSubstr("it crashes when it is loaded"));
     EXPECT_THAT(of("bad_one_name.so"), HasSubstr("it holds two samplers"));
+    EXPECT_THAT(failures(check_plugin(folder / "bad_one_name.so", {.checks = {"bounds"}})),
+                HasSubstr("it holds two samplers"))
+        << "what is not loaded has not passed";
     EXPECT_THAT(error_of([&] { of("bad_no_entry.so"); }), HasSubstr("it does not export 'foresay_sampler_entry'"));
     EXPECT_THAT(error_of([&] { check_plugin(folder / "wrong.so", {.sampler = "none"}); }),
                 HasSubstr("holds no sampler 'none'"));

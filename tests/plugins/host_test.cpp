@@ -74,6 +74,45 @@ TEST(PluginHost, TheCurrentFolderIsNotSearched) {
     EXPECT_FALSE(found);
 }
 
+TEST(PluginHost, WhatEveryoneCanChangeIsNotLoaded) {
+    OwnFolder own;
+    const std::filesystem::path path = own.path() / "wordlist.so";
+    std::filesystem::copy_file(kGood / "wordlist.so", path);
+    using std::filesystem::perms;
+    for (const auto& open : {path, own.path()}) {
+        std::filesystem::permissions(open, perms::others_write, std::filesystem::perm_options::add);
+        const std::string problem = "every user of this machine can change " + open.string() +
+                                    ", so anyone can run code as you through it; chmod o-w it first";
+        PluginHost host({{own.path()}, {}});
+        EXPECT_EQ(error_of([&] { host.load("wordlist"); }),
+                  "plugin '" + path.string() + "' cannot be loaded: " + problem);
+        EXPECT_EQ(host.scan().at(0).problem, problem);
+        EXPECT_EQ(PluginHost::inspect(path).problem, problem);
+        std::filesystem::permissions(open, perms::others_write, std::filesystem::perm_options::remove);
+    }
+    EXPECT_EQ(PluginHost({{own.path()}, {}}).load("wordlist")->description().name, "wordlist");
+}
+
+// What is admitted is loaded, even if the file changes in that moment.
+TEST(PluginHost, LoadsTheBytesThatWereAdmitted) {
+    OwnFolder own;
+    const std::filesystem::path path = own.path() / "wordlist.so", link = own.path() / "link.so";
+    const std::string good = read_file(kGood / "wordlist.so"), other = read_file(kBad / "bad_two.so");
+    write_file(path, good);
+    std::filesystem::create_symlink(path, link);
+    const auto admit = [&](const std::filesystem::path& stated, std::span<const std::byte> bytes) -> std::string {
+        EXPECT_EQ(stated, link);
+        EXPECT_TRUE(std::ranges::equal(bytes, std::as_bytes(std::span(good))));
+        write_file(path, other);
+        return {};
+    };
+    EXPECT_EQ(PluginHost({.folders = {}, .marker = {}, .admit = admit}).load("wordlist", link)->description().name,
+              "wordlist");
+    PluginHost refusing({.folders = {}, .marker = {}, .admit = [](const auto&, auto) { return "it is not wanted"; }});
+    EXPECT_EQ(error_of([&] { refusing.load_all(path); }),
+              "plugin '" + path.string() + "' cannot be loaded: it is not wanted");
+}
+
 TEST(PluginHost, BadPluginsGetTheirSentence) {
     EXPECT_EQ(load_error("bad_other_version"),
               "plugin '" + file("bad_other_version") +

@@ -40,7 +40,8 @@ struct Trouble {
                 "deed", &Parameters::deed,
                 {"none",   "segfault",   "bus",    "illegal", "divide",          "abort",          "overflow",
                  "exit",   "quick_exit", "_exit",  "hang",    "impure",          "huge",           "nan",
-                 "thread", "file",       "socket", "leak",    "crash_in_create", "exit_in_create", "throw_in_destroy"},
+                 "thread", "file",       "socket", "leak",    "crash_in_create", "exit_in_create", "throw_in_destroy",
+                 "branch"},
                 "What it does."),
             foresay::integer("at", &Parameters::at, 0, 1000000, "From this index on."));
     }
@@ -76,6 +77,7 @@ struct Trouble {
         if (p_.deed == "leak") {
             for (int i = 0; i < 16; ++i) leaked = new char[std::size_t{256} << 20];
         }
+        if (p_.deed == "branch" && context.branch() == 1) fail("this is branch 1");
         static int calls = 0;
         if (p_.deed == "impure" && ++calls % 4 == 0) candidates.truncate(1);
         if (p_.deed == "nan") candidates.logit(0) = std::numeric_limits<float>::quiet_NaN();

@@ -82,6 +82,13 @@ TEST(GrammarStage, WhatTheAnswerIsMadeToBeginWithMayBreakIt) {
               "!sampler 'grammar' failed: the answer has token 121, which the grammar does not allow there");
 }
 
+TEST(GrammarStage, TheEndOfTheTextIsShownWithItsWhiteSpace) {
+    const ByteVocabulary vocabulary;
+    Chain chain({{"top_k", {{"k", std::int64_t{1}}}, nullptr}, grammar("regex", "a")}, vocabulary);
+    chain.begin(1, 0, tokens("if x:\n\ty\x1b"));
+    EXPECT_TRUE(write(chain).starts_with("!no token can follow after \"if x:\\n\\ty?\": ")) << write(chain);
+}
+
 TEST(GrammarStage, ReadsEveryLanguage) {
     const ByteVocabulary vocabulary;
     const auto text = [&](StageSpec spec) {
@@ -123,6 +130,34 @@ TEST(GrammarStage, ErrorsNameTheStage) {
     EXPECT_NE(refused(grammar("regex", "a"), ByteVocabulary(false)).find("no token that ends a text"),
               std::string::npos);
     EXPECT_EQ(refused(grammar("regex", "a", {{"after", std::string("free")}}), ByteVocabulary(false)), "");
+}
+
+// A grammar that would do nothing, silently.
+TEST(GrammarStage, AGrammarIsNeverIgnored) {
+    const ByteVocabulary vocabulary;
+    const auto refused = [&](Parameters parameters) -> std::string {
+        try {
+            Chain chain({{"grammar", std::move(parameters), nullptr}}, vocabulary);
+        } catch (const StageError& error) {
+            EXPECT_EQ(error.stage(), "grammar");
+            return error.parameter() + ", " + error.what();
+        }
+        return {};
+    };
+    const std::string text = "abc", none, off = "none", json = "json";
+    EXPECT_EQ(refused({{"text", text}}), "text, grammar: 'text' is stated, but not 'language', which says what it is");
+    EXPECT_EQ(refused({{"file", text}}), "file, grammar: 'file' is stated, but not 'language', which says what it is");
+    const std::string any = "grammar: the language \"json\" is any JSON and takes no ";
+    EXPECT_EQ(refused({{"language", json}, {"text", text}}),
+              "text, " + any + "'text'; for a schema write \"json_schema\"");
+    EXPECT_EQ(refused({{"language", json}, {"file", text}}),
+              "file, " + any + "'file'; for a schema write \"json_schema\"");
+    EXPECT_EQ(refused({{"language", std::string("regex")}, {"file", std::string("/no/such")}}),
+              "file, grammar.file: the file /no/such does not exist");
+    // Switched off by name, and with nothing to ignore.
+    EXPECT_EQ(refused({{"language", off}, {"text", text}}), "");
+    EXPECT_EQ(refused({{"language", json}, {"text", none}}), "");
+    EXPECT_EQ(refused({{"text", none}}), "");
 }
 
 // What a grammar may take by default is little; one's own may be allowed more.

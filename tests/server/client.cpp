@@ -70,6 +70,7 @@ bool Client::fill() {
     std::array<char, 65536> bytes;
     const ssize_t got = ::recv(socket_, bytes.data(), bytes.size(), 0);
     if (got <= 0) return false;
+    ++reads_;
     read_.append(bytes.data(), static_cast<std::size_t>(got));
     return true;
 }

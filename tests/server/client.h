@@ -50,12 +50,14 @@ public:
     void close();
     // A small buffer makes a slow reader of this client.
     void receive_little();
+    // How often something came.
+    int reads() const { return reads_; }
 
 private:
     bool fill();
     bool line(std::string& out);
 
-    int socket_ = -1;
+    int socket_ = -1, reads_ = 0;
     std::string read_;
 };
 

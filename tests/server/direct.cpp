@@ -15,6 +15,7 @@ server::Ticket ScriptedBackend::submit(server::BackendRequest request, std::shar
         busy.retry_after = 1;
         throw busy;
     }
+    seed = request.seed;
     thread_ = std::async(std::launch::async, [this, sink = std::move(sink), alternatives = request.alternatives] {
         server::TokenProbabilities probabilities;
         probabilities.log_probability = -0.5f;

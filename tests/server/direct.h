@@ -34,6 +34,7 @@ public:
     bool full = false;                     // as when too many texts wait
     std::chrono::milliseconds between{0};  // before each token
     std::chrono::milliseconds after_first{0};
+    std::atomic<std::uint64_t> seed{0};  // of the last request
     static constexpr const char* kError = "the stage 'x' has failed";
 
 private:

@@ -168,7 +168,12 @@ TEST(Errors, PathsMethodsHostsAndOrigins) {
     const Reply allowed = page.get("/health", {"Origin: http://page.example"});
     EXPECT_EQ(allowed.status, 200);
     EXPECT_EQ(allowed.headers.at("access-control-allow-origin"), "http://page.example");
-    EXPECT_EQ(page.ask("OPTIONS", "/v1/completions", "", {"Origin: http://page.example"}).status, 204);
+    EXPECT_EQ(allowed.headers.at("access-control-expose-headers"), "x-request-id, retry-after");
+    const Reply before =
+        page.ask("OPTIONS", "/v1/messages", "",
+                 {"Origin: http://page.example", "Access-Control-Request-Headers: anthropic-version,x-api-key"});
+    EXPECT_EQ(before.status, 204);
+    EXPECT_EQ(before.headers.at("access-control-allow-headers"), "anthropic-version,x-api-key");
 }
 
 TEST(Errors, AnotherModelIsNotFoundWhereNamesCount) {
@@ -251,6 +256,10 @@ TEST(Errors, KeysAreNeededWhereThereAreKeys) {
     const Reply more = client.post("/v1/completions", body, {"x-api-key: " + one.key});
     EXPECT_EQ(more.status, 429);
     EXPECT_THAT(more.body, HasSubstr("'ann' may have 1"));
+    const Reply other = client.post("/v1/messages", chat(""), {"x-api-key: " + one.key});
+    EXPECT_EQ(other.status, 429) << "the server has room: " << other.body;
+    EXPECT_EQ(parse_json(other.body)["error"].text("type"), "rate_limit_error");
+    EXPECT_EQ(other.headers.at("retry-after"), "1");
     busy.close();
     EXPECT_TRUE(served.becomes_idle());
 
@@ -263,6 +272,38 @@ TEST(Errors, KeysAreNeededWhereThereAreKeys) {
     EXPECT_EQ(client.get("/v1/models", {"x-api-key: " + two.key}).status, 200) << "the keys from before stay";
     std::filesystem::remove(file);
     EXPECT_EQ(client.get("/v1/models", {"x-api-key: " + two.key}).status, 200);
+}
+
+// What one key has asked does not show in the counts and the times of another one, unless the server was told so.
+TEST(Errors, KeysShareNoBeginnings) {
+    const auto file = std::filesystem::temp_directory_path() / ("foresay_salts_" + std::to_string(::getpid()));
+    const server::NewKey one = server::make_key("ann", false), two = server::make_key("bob", false);
+    std::ofstream(file) << one.line << "\n" << two.line << "\n";
+    std::string prompt;
+    for (int i = 0; i < 20; ++i) prompt += "def read_" + std::to_string(i) + "(path):\\n    return path\\n\\n";
+    for (const std::size_t parallel : {4, 1}) {
+        for (const bool shared : {false, true}) {
+            server::ServingOptions options;
+            options.keys = file;
+            options.parallel = parallel;
+            options.share_cache = shared;
+            Served served(std::move(options));
+            Client client = served.client();
+            const auto cached = [&](const server::NewKey& key, const std::string& more = "") {
+                const Reply reply =
+                    client.post("/v1/completions", "{\"prompt\":\"" + prompt + "\",\"max_tokens\":4" + more + "}",
+                                {"x-api-key: " + key.key});
+                EXPECT_EQ(reply.status, 200) << reply.body;
+                return parse_json(reply.body)["usage"]["prompt_tokens_details"]["cached_tokens"].integer();
+            };
+            EXPECT_EQ(cached(one), 0);
+            EXPECT_GT(cached(one), 20);
+            EXPECT_EQ(cached(two) > 20, shared) << parallel;
+            EXPECT_GT(cached(two), 20);
+            EXPECT_EQ(cached(two, ",\"cache_prompt\":false"), 0);
+        }
+    }
+    std::filesystem::remove(file);
 }
 
 // A key's tokens of a minute may be used at once; what goes beyond them delays the next request.

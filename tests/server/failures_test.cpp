@@ -235,7 +235,7 @@ TEST(Failures, AClientThatGoesIsOutOfTheNextForward) {
     server::Keys keys("");
     server::Service service(keys, {});
     const auto loaded = std::make_shared<server::Loaded>(bundled(), "", std::vector<std::string>{},
-                                                         std::make_unique<server::LoopBackend>(bundled(), 4, 4));
+                                                         std::make_unique<server::LoopBackend>(bundled(), 4, 4, false));
     service.serve(loaded);
     const auto stays = std::make_shared<Leaving>(), goes = std::make_shared<Leaving>();
     // Between two tokens of its own text, which makes them on the thread that runs the forwards.

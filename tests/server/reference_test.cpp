@@ -19,14 +19,19 @@ TEST(Reference, IsWhatTheTableOfFieldsSays) {
         << "renew it: FORESAY_RENEW_REFERENCE=1 build/release/tests/server/calls_test --gtest_filter='Reference.*'";
 }
 
+void expect_sentences(const Shape& shape, const std::string& path) {
+    visit_fields(shape, [&](const Field& field) {
+        const std::string place = path + " " + std::string(field.name);
+        EXPECT_TRUE(field.doc.ends_with('.')) << place << ": " << field.doc;
+        if (field.shape != nullptr) expect_sentences(*field.shape, place);
+    });
+}
+
 // Every field is described, and every path is.
 TEST(Reference, NothingIsWithoutASentence) {
     for (const Route& route : all_routes()) {
         EXPECT_TRUE(route.doc.ends_with('.')) << route.path;
-        if (route.body == nullptr) continue;
-        visit_fields(*route.body, [&](const Field& field) {
-            EXPECT_TRUE(field.doc.ends_with('.')) << route.path << " " << field.name << ": " << field.doc;
-        });
+        if (route.body != nullptr) expect_sentences(*route.body, std::string(route.path));
     }
 }
 

@@ -63,6 +63,8 @@ struct Heard {
     std::string content, reasoning, finish;
     std::vector<std::pair<std::string, std::string>> calls;  // names and arguments
     std::int64_t reasoning_tokens = -1;                      // -1: the protocol does not tell
+    // Of protocols whose answers are lists: what is in them, in order.
+    std::vector<std::string> items;
 };
 
 std::vector<Json> events_of(const std::string& body) {
@@ -105,6 +107,8 @@ void hear_openai(const Json& part, const char* member, Heard& heard) {
 }
 
 void hear_block(const Json& block, Heard& heard) {
+    const std::string& type = block.text("type");
+    heard.items.push_back(type + ": " + block.text("text") + block.text("thinking") + block.text("name"));
     heard.content += block.text("text");
     heard.reasoning += block.text("thinking");
     if (block.text("type") == "tool_use") heard.calls.push_back({block.text("name"), block["input"].dump()});
@@ -118,6 +122,7 @@ void hear_block_event(const Json& event, Heard& heard) {
     } else if (event.text("type") == "content_block_delta") {
         heard.content += event["delta"].text("text");
         heard.reasoning += event["delta"].text("thinking");
+        heard.items.back() += event["delta"].text("text") + event["delta"].text("thinking");
         if (event["delta"].has("partial_json")) heard.calls.back().second += event["delta"].text("partial_json");
     } else if (event.text("type") == "message_delta") {
         heard.finish = finish_of(event["delta"].text("stop_reason"));
@@ -126,10 +131,13 @@ void hear_block_event(const Json& event, Heard& heard) {
 
 void hear_response(const Json& response, Heard& heard) {
     for (const Json& item : response["output"].items()) {
+        heard.items.push_back(item.text("type") + ": " + item.text("name"));
         if (item.text("type") == "function_call") heard.calls.push_back({item.text("name"), item.text("arguments")});
         if (!item["content"].is_list()) continue;
-        for (const Json& part : item["content"].items())
+        for (const Json& part : item["content"].items()) {
             (item.text("type") == "reasoning" ? heard.reasoning : heard.content) += part.text("text");
+            heard.items.back() += part.text("text");
+        }
     }
     heard.finish = response.text("status") == "completed" ? (heard.calls.empty() ? "stop" : "calls") : "length";
     heard.reasoning_tokens = response["usage"]["output_tokens_details"]["reasoning_tokens"].integer();
@@ -137,6 +145,7 @@ void hear_response(const Json& response, Heard& heard) {
 
 void hear_responses(const std::vector<Json>& events, Heard& heard) {
     Heard whole;
+    std::vector<Json> done;
     for (const Json& event : events) {
         const std::string& type = event.text("type");
         if (type == "response.output_text.delta") heard.content += event.text("delta");
@@ -144,8 +153,15 @@ void hear_responses(const std::vector<Json>& events, Heard& heard) {
         if (type == "response.output_item.added" && event["item"].text("type") == "function_call")
             heard.calls.push_back({event["item"].text("name"), ""});
         if (type == "response.function_call_arguments.delta") heard.calls.back().second += event.text("delta");
-        if (event["response"].has("usage")) hear_response(event["response"], whole);
+        if (type == "response.output_item.added") heard.items.push_back(event["item"].text("type") + ": ");
+        if (type.ends_with("_text.delta")) heard.items.back() += event.text("delta");
+        if (type == "response.function_call_arguments.done") heard.items.back() += event.text("name");
+        if (type == "response.output_item.done") done.push_back(event["item"]);
+        if (!event["response"].has("usage")) continue;
+        hear_response(event["response"], whole);
+        EXPECT_EQ(event["response"]["output"].items(), done) << "each item as it was told to be done";
     }
+    EXPECT_EQ(whole.items, heard.items);
     // The last event has it all once more.
     EXPECT_EQ(whole.content, heard.content);
     EXPECT_EQ(whole.reasoning, heard.reasoning);
@@ -254,8 +270,11 @@ TEST(Scripted, WhatEachFamilyWritesIsTheSameInEveryProtocol) {
             const Json::List& calls = one.items()[1].items();
             direct.backend().tokens = tokens_of(text);
             for (const std::string path : kConversing) {
+                std::vector<std::string> items;
                 for (const bool stream : {false, true}) {
                     const Heard heard = ask(direct, path, stream, tools_of(path, whole["tools"]));
+                    if (!stream) items = heard.items;
+                    ASSERT_EQ(heard.items, items) << path << ": " << text;
                     const std::string what = name + " " + path + (stream ? " streamed: " : ": ") + text;
                     ASSERT_EQ(heard.content, one.items()[2].string()) << what;
                     ASSERT_EQ(heard.reasoning, "") << what;
@@ -268,6 +287,98 @@ TEST(Scripted, WhatEachFamilyWritesIsTheSameInEveryProtocol) {
                 }
             }
         }
+    }
+}
+
+// A list has its items in the order in which the model wrote them, and an answer without a text has one that is empty
+// where its protocol wants a message. Calls after the first one are left out where one is wanted.
+TEST(Scripted, ItemsAreInOrderStreamedOrNot) {
+    const Json tools = recorded()["tools"];
+    const engine::Engine engine = engine_of("<think></think><tool_call>");
+    Direct direct(engine);
+    const std::string call = R"(<tool_call>{"name":"weather","arguments":{}}</tool_call>)";
+    const auto items = [&](const std::string& path, const std::string& text, const std::string& more = "") {
+        direct.backend().tokens = tokens_of(text);
+        const std::vector<std::string> whole = ask(direct, path, false, more + tools_of(path, tools)).items;
+        EXPECT_EQ(ask(direct, path, true, more + tools_of(path, tools)).items, whole) << path << ": " << text;
+        return whole;
+    };
+    const std::string text = "<think>I wonder.</think>One." + call + "Two." + call + "Three.";
+    EXPECT_THAT(items("/v1/responses", text),
+                ElementsAre("reasoning: I wonder.", "message: One.", "function_call: weather", "message: Two.",
+                            "function_call: weather", "message: Three."));
+    EXPECT_THAT(items("/v1/messages", text), ElementsAre("thinking: I wonder.", "text: One.", "tool_use: weather",
+                                                         "text: Two.", "tool_use: weather", "text: Three."));
+    EXPECT_THAT(items("/v1/responses", text, R"("parallel_tool_calls":false,)"),
+                ElementsAre("reasoning: I wonder.", "message: One.", "function_call: weather", "message: Two.Three."));
+    EXPECT_THAT(items("/v1/messages", text, R"("tool_choice":{"type":"auto","disable_parallel_tool_use":true},)"),
+                ElementsAre("thinking: I wonder.", "text: One.", "tool_use: weather", "text: Two.Three."));
+    EXPECT_THAT(items("/v1/responses", ""), ElementsAre("message: "));
+    EXPECT_THAT(items("/v1/messages", ""), ElementsAre());
+    EXPECT_THAT(items("/v1/responses", "<think>I wonder.</think>"), ElementsAre("reasoning: I wonder.", "message: "));
+    EXPECT_THAT(items("/v1/responses", call), ElementsAre("function_call: weather"));
+}
+
+// Who asks in the form from before there were tools is answered in it, and may send it back.
+TEST(Scripted, TheOldFormOfCalls) {
+    const engine::Engine engine = engine_of("<tool_call>");
+    Direct direct(engine);
+    direct.backend().tokens = tokens_of(
+        "Let me look.\n<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Oslo\"}}</tool_call>"
+        "<tool_call>{\"name\":\"weather\",\"arguments\":{}}</tool_call>");
+    const std::string ask = R"("messages":[{"role":"user","content":"x"}],)"
+                            R"("functions":[{"name":"weather","parameters":{"type":"object"}}],"function_call":"auto")";
+    const std::string path = "/v1/chat/completions";
+    const Json whole = parse_json(direct.post(path, "{" + ask + "}").body)["choices"].items()[0];
+    EXPECT_EQ(whole.text("finish_reason"), "function_call");
+    EXPECT_EQ(whole["message"]["function_call"].text("name"), "weather");
+    EXPECT_EQ(whole["message"]["function_call"].text("arguments"), R"({"city":"Oslo"})");
+    EXPECT_FALSE(whole["message"].has("tool_calls")) << whole.dump();
+    std::string name, arguments, finish;
+    for (const Json& event : events_of(direct.post(path, "{" + ask + R"(,"stream":true})").body)) {
+        const Json& choice = event["choices"].items()[0];
+        EXPECT_FALSE(choice["delta"].has("tool_calls")) << event.dump();
+        name += choice["delta"]["function_call"].text("name");
+        arguments += choice["delta"]["function_call"].text("arguments");
+        finish += choice.text("finish_reason");
+    }
+    EXPECT_EQ(name, "weather");
+    EXPECT_EQ(arguments, R"({"city":"Oslo"})");
+    EXPECT_EQ(finish, "function_call");
+    // A call that is sent back is the model's to read: as the same call in the form of today.
+    Direct plain;  // without a template calls are told as text
+    const auto length = [&](const std::string& call) {
+        const Json count = parse_json(plain
+                                          .post("/v1/chat/completions/input_tokens",
+                                                R"({"messages":[{"role":"user","content":"x"},{"role":"assistant",)"
+                                                R"("content":null,)" +
+                                                    call + "}]}")
+                                          .body);
+        return count["input_tokens"].integer();
+    };
+    const std::string function = R"({"name":"weather","arguments":"{\"city\":\"Oslo\"}"})";
+    EXPECT_EQ(length("\"function_call\":" + function), length("\"tool_calls\":[{\"function\":" + function + "}]"));
+    EXPECT_GT(length("\"function_call\":" + function), length("\"name\":\"x\"") + 5);
+}
+
+TEST(Scripted, AChoiceAmongToolsMayBeAnObject) {
+    const engine::Engine engine = engine_of("<tool_call>");
+    Direct direct(engine);
+    direct.backend().tokens = tokens_of(R"(<tool_call>{"name":"weather","arguments":{}}</tool_call>)");
+    const Json tools = recorded()["tools"];
+    for (const std::string path : {"/v1/chat/completions", "/v1/responses"}) {
+        for (const std::string mode : {"auto", "none", "required"}) {
+            const std::string all = tools_of(path, tools);
+            const Heard text = ask(direct, path, false, "\"tool_choice\":\"" + mode + "\"," + all);
+            const Heard object = ask(direct, path, false, "\"tool_choice\":{\"type\":\"" + mode + "\"}," + all);
+            EXPECT_EQ(object.calls, text.calls) << path << mode;
+            EXPECT_EQ(object.content, text.content) << path << mode;
+            EXPECT_EQ(object.calls.empty(), mode == "none") << path << mode;
+        }
+        const Asked request = path == "/v1/responses" ? asked()[2] : asked()[0];
+        const server::HttpResponse refused =
+            direct.post(path, R"({"tool_choice":{"type":"required"},)" + request.with(false).substr(1));
+        EXPECT_EQ(refused.status, 400) << "there are no tools: " << refused.body;
     }
 }
 

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <thread>
 
+#include "server/http/server.h"
 #include "server/json.h"
 
 namespace foresay::testing {
@@ -364,6 +366,51 @@ TEST(Serve, AStreamThatWaitsIsPinged) {
     EXPECT_THAT(third.body, HasSubstr("\"done\":true"));
 }
 
+// Writes a stream of many small pieces.
+class Chatty final : public server::Handler {
+public:
+    static constexpr int kPieces = 400;
+    ~Chatty() override { writer_.join(); }
+    std::optional<server::HttpResponse> check(server::HttpRequest&) override { return std::nullopt; }
+    void handle(server::HttpRequest, std::shared_ptr<server::Exchange> exchange) override {
+        writer_ = std::thread([exchange] {
+            exchange->begin({.status = 200}, "");
+            for (int i = 0; i < kPieces; ++i) {
+                exchange->write(std::to_string(i) + "\n");
+                std::this_thread::sleep_for(100us);
+            }
+            exchange->finish();
+        });
+    }
+    server::HttpResponse problem(const server::HttpRequest&, int status, const std::string& message) override {
+        return {.status = status, .body = message};
+    }
+
+private:
+    std::thread writer_;
+};
+
+TEST(Serve, AFastStreamWakesItsClientOnceInAWhile) {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / "foresay_chatty").string() + std::to_string(::getpid());
+    server::HttpLimits limits;
+    limits.gather_time = 20ms;
+    Chatty chatty;
+    server::HttpServer http({server::parse_listen_address("unix:" + path)}, limits, "test", chatty);
+    std::thread network([&] { http.run(); });
+    Client client("unix:" + path);
+    const auto begun = std::chrono::steady_clock::now();
+    const Reply reply = client.get("/");
+    const auto taken = std::chrono::steady_clock::now() - begun;
+    EXPECT_TRUE(reply.complete);
+    std::string expected;
+    for (int i = 0; i < Chatty::kPieces; ++i) expected += std::to_string(i) + "\n";
+    EXPECT_EQ(reply.body, expected);
+    EXPECT_LE(client.reads(), taken / limits.gather_time + 2);
+    http.stop();
+    network.join();
+}
+
 TEST(Serve, GivesUpAReaderThatReadsNothing) {
     server::ServingOptions options;
     options.limits.stall_time = 200ms;
@@ -439,6 +486,11 @@ TEST(Serve, TellsWhatItCounts) {
     EXPECT_THAT(metrics, HasSubstr("vllm:generation_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(metrics, HasSubstr("finish=\"length\",api=\"completions\"} 1\n"));
     EXPECT_THAT(metrics, HasSubstr("foresay_pages_stored_total{model_name=\"target-q4_k_m\"} 0\n"));
+    EXPECT_THAT(metrics,
+                HasSubstr("vllm:request_success_total{model_name=\"target-q4_k_m\",finished_reason=\"length\"} "
+                          "1\n"));
+    EXPECT_THAT(metrics, HasSubstr("foresay_preemptions_total{model_name=\"target-q4_k_m\"} 0\n"));
+    EXPECT_THAT(metrics, HasSubstr("vllm:kv_cache_usage_perc{model_name=\"target-q4_k_m\"} 0.000000\n"));
     const std::string own = client.get("/metrics?aliases=no").body;
     EXPECT_THAT(own, HasSubstr("foresay_generated_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(own, Not(HasSubstr("vllm:")));

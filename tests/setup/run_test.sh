@@ -52,13 +52,20 @@ add_subdirectory(app)
 END
     : >"$1/plugins/CMakeLists.txt"
     cat >"$1/app/CMakeLists.txt" <<'END'
+option(FORESAY_UNITY_BUILD "" ${UNITY})
 add_executable(foresay main.cpp)
+if(FORESAY_UNITY_BUILD)
+  target_compile_definitions(foresay PRIVATE CLASH)
+endif()
 add_test(NAME quick COMMAND foresay quick)
 add_test(NAME long COMMAND foresay long)
 set_tests_properties(long PROPERTIES LABELS slow)
 END
     cat >"$1/app/main.cpp" <<'END'
 #include <cstdio>
+#ifdef CLASH
+#error these sources do not go together
+#endif
 int main(int argc, char** argv) {
     std::puts("one");
     for (int i = 1; i < argc; ++i) std::printf("[%s]", argv[i]);
@@ -125,6 +132,10 @@ expect "stdout stays empty" is "$(cat "$work/out")" ""
 expect "the compiler is heard" has "$work/err" main.cpp
 expect "nothing is thrown away" lacks "$work/err" "is broken"
 sed -i '$d' "$here/app/main.cpp"; call "$here/run"; expect "and then mended" is "$status $(cat "$work/out")" "0 two"
+rm -r "$here/build"; sed -i 's/^option(/set(UNITY ON)\n&/' "$here/app/CMakeLists.txt"; call "$here/run"
+expect "sources that do not go together are compiled apart" is "$status $(cat "$work/out")" "0 two"
+expect "which is said" has "$work/err" "foresay: compiling each source by itself"
+touch "$here/app/main.cpp"; call "$here/run"; expect "from then on" lacks "$work/err" "do not go together"
 
 # The build folder is not what it should be.
 mv "$here" "$work/elsewhere"; here=$work/elsewhere; call "$here/run"

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "speculative/drafters/ngram_drafter.h"
 #include "tests/speculative/batch_requests.h"
 
 namespace foresay::test {
@@ -107,6 +108,45 @@ TEST(BatchDrafts, LogprobsAreTheSameWithDrafts) {
     run(batch);
     EXPECT_GT(drafted.result.speculation.accepted, 10);
     EXPECT_EQ(drafted.logprobs, plain.logprobs);
+}
+
+// Where one text runs at a time, it has the drafters of a conversation, and the queue and the beginnings of a batch.
+TEST(BatchDrafts, OneTextAtATimeIsDraftedForAsAConversation) {
+    for (const auto& speculation : {fixed(4), automatic()}) {
+        speculative::BatchParts parts = batch_parts(for_sequences(2));
+        parts.one_text = true;
+        parts.speculation = speculation;
+        parts.drafters = sources(model_drafter(bundled(fast_backend(), "draft")), ngram_drafter());
+        BatchGenerator batch(std::move(parts));
+        std::deque<Recorder> sinks(5);
+        const auto make = [](std::uint64_t seed) { return request(32, seed); };
+        std::vector<BatchRequest> texts;
+        for (std::uint64_t seed = 0; seed < sinks.size(); ++seed) texts.push_back(make(seed));
+        texts[1].cache_salt = "another";
+        texts[1].logprobs = 1;
+        texts[2].speculation = off();
+        texts[3].prediction = alone(32, 3);
+        texts[4].deadline = 1e18;
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+            sinks[i].on_token = [&] { EXPECT_EQ(batch.running(), 1u); };
+            batch.add(std::move(texts[i]), sinks[i]);
+        }
+        run(batch);
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+            EXPECT_EQ(sinks[i].tokens, alone(32, i)) << i;
+            const speculative::SpeculationStatistics& statistics = sinks[i].result.speculation;
+            EXPECT_EQ(statistics.mode, i == 2                                             ? "off"
+                                       : speculation.mode == core::SpeculationMode::fixed ? "fixed"
+                                                                                          : "auto");
+            ASSERT_EQ(statistics.sources.size(), i == 2 ? 0u : i == 3 ? 3u : 2u) << i;
+            if (i != 2) EXPECT_EQ(statistics.sources[0].name, "draft");
+            if (i != 2 && speculation.mode == core::SpeculationMode::fixed) EXPECT_LT(statistics.rounds, 32);
+        }
+        EXPECT_EQ(sinks[1].logprobs.size(), 32u);
+        EXPECT_EQ(sinks[1].result.cached_tokens, 0);
+        EXPECT_GT(sinks[3].result.cached_tokens, 0);
+        EXPECT_TRUE(no_page_is_lost(batch));
+    }
 }
 
 // The draft model drafts a token for each text in one forward.

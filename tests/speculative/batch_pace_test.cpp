@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "speculative/drafters/ngram_drafter.h"
 #include "speculative/forward_times.h"
 #include "tests/speculative/batch_requests.h"
 
@@ -223,6 +224,50 @@ TEST(BatchPace, ADraftBehindManyPositionsMustPayForThem) {
     EXPECT_GT(near.result.speculation.accepted, 150);
     EXPECT_GT(far.tokens.size(), 8u);
     EXPECT_LT(far.result.speculation.drafted, 4);
+}
+
+// A text of 900 tokens with a prediction, by that without one, on two cores.
+TEST(BatchPace, APredictionWithFewChangedLinesPaysAndAWrongOneCostsLittle) {
+    HostPace target(fast_backend().ops(), kTwoCores.target);
+    const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), target);
+    struct Text {
+        double ms = 0.0;
+        Recorder sink;
+    };
+    const auto timed = [&](double temperature, std::size_t which, const std::vector<std::int32_t>& prediction) {
+        speculative::BatchParts parts = batch_parts(for_sequences(1, 2048), model);
+        parts.now = HostPace::now;
+        parts.speculation = prediction.empty() ? off() : automatic();
+        BatchGenerator batch(std::move(parts));
+        Text text;
+        double begin = 0.0;
+        text.sink.on_token = [&] {
+            if (begin == 0.0) begin = HostPace::now();
+        };
+        batch.add({.input = prompts(64)[which],
+                   .chain = make_chain({stage("top_k"), stage("temperature", {{"value", temperature}})}),
+                   .max_tokens = 900,
+                   .seed = which,
+                   .ignore_eos = true,
+                   .prediction = prediction},
+                  text.sink);
+        run(batch);
+        text.ms = HostPace::now() - begin;
+        text.sink.on_token = {};
+        return text;
+    };
+    for (const auto& [temperature, least] : {std::pair(0.6, 1.8), std::pair(1.0, 1.7)}) {
+        const Text plain = timed(temperature, 0, {});
+        const Text right = timed(temperature, 0, edited_lines(plain.sink.text));
+        const Text wrong = timed(temperature, 0, tokenizer().encode(timed(temperature, 1, {}).sink.text));
+        EXPECT_EQ(right.sink.tokens, plain.sink.tokens);
+        EXPECT_EQ(wrong.sink.tokens, plain.sink.tokens);
+        EXPECT_GT(plain.ms / right.ms, least) << temperature;
+        EXPECT_GT(plain.ms / wrong.ms, 0.97) << temperature;
+        if (std::getenv("FORESAY_PACE_REPORT") == nullptr) continue;
+        std::cout << "prediction at " << temperature << ": right " << plain.ms / right.ms << ", wrong "
+                  << plain.ms / wrong.ms << '\n';
+    }
 }
 
 struct Beside {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <sstream>
 
 #include "core/models/given_text.h"
 #include "speculative/batch_generator.h"
@@ -61,6 +62,18 @@ inline bool no_page_is_lost(speculative::BatchGenerator& batch) {
 
 // A device evaluates them in another class of rows than long ones.
 inline bool takes_short_prompts_as_decode_rows() { return core::short_given_tokens(fast_backend().ops()) > 0; }
+
+// `text` with one line of twenty changed.
+inline std::vector<std::int32_t> edited_lines(const std::string& text) {
+    std::istringstream lines(text);
+    std::string edited;
+    int number = 0;
+    for (std::string line; std::getline(lines, line); ++number) {
+        edited += number % 20 == 10 ? "    edited = other(" + std::to_string(number) + ")" : line;
+        edited += '\n';
+    }
+    return tokenizer().encode(edited);
+}
 
 inline core::ContextOptions for_sequences(std::int32_t sequences, std::int32_t length = context_options().length) {
     core::ContextOptions options = context_options();

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <stdexcept>
 
 #include "base/error.h"
+#include "samplers/plugin_stage.h"
+#include "samplers/sdk/sampler.hpp"
 #include "speculative/accept.h"
+#include "speculative/drafters/ngram_drafter.h"
 #include "tests/kernels/kv_suffix.h"
 #include "tests/speculative/support.h"
 
@@ -166,6 +170,45 @@ TEST(Branches, SideBySideACallbackMayThrow) {
     generator.truncate(0);
     const auto results = generator.generate_branches(request, branches);
     for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].tokens, alone(branches[i], 30).tokens);
+}
+
+// Fails at the tenth token of an answer to prompt(), on branch 1.
+struct FailsOnBranchOne {
+    static constexpr foresay::Info info{"failing", "1", "Fails.", "Apache-2.0"};
+    FailsOnBranchOne(foresay::detail::NoParameters, foresay::Host) {}
+    void process(const foresay::Context& context, foresay::Candidates&) const {
+        if (context.branch() == 1 && context.index() >= prompt().size() + 9) throw std::runtime_error("this is it");
+    }
+};
+
+// A stage that fails ends its own answer, side by side and one by one; the others are what they are alone.
+TEST(Branches, AFailureEndsItsOwnAnswer) {
+    const Tokens input = prompt();
+    const std::vector<std::uint64_t> branches = {0, 1, 2};
+    for (const std::int32_t room : {8, 0}) {
+        samplers::StageSpec failing = stage("failing");
+        failing.factory =
+            samplers::make_plugin_factory(&foresay::detail::Adapter<FailsOnBranchOne>::sampler, nullptr, "test");
+        Generator generator = make_generator(make_chain({failing, stage("temperature", {{"value", 0.9}})}),
+                                             sources(nullptr), off(), with_branches(512, room));
+        GenerateRequest request;
+        request.input = input;
+        request.max_tokens = 30;
+        request.seed = 7;
+        const auto results = generator.generate_branches(request, branches);
+        for (const std::size_t i : {std::size_t{0}, std::size_t{2}}) {
+            EXPECT_EQ(results[i].tokens, alone(branches[i], 30).tokens) << room;
+            EXPECT_EQ(results[i].error, "") << room;
+        }
+        EXPECT_EQ(results[1].error, "sampler 'failing' failed: this is it") << room;
+        const Tokens whole = alone(1, 30).tokens;
+        EXPECT_EQ(results[1].tokens, Tokens(whole.begin(), whole.begin() + 9)) << room;
+        EXPECT_THAT(generator.tokens(), ::testing::ElementsAreArray(input));
+        // The only answer throws.
+        generator.truncate(0);
+        request.branch = 1;
+        EXPECT_THROW(generator.generate(request), Error);
+    }
 }
 
 // Pages for two or three branches at a time: the others wait.

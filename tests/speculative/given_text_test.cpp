@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/ops_decorator.h"
+#include "kernels/split_ops.h"
 #include "speculative/branch_cache.h"
 #include "speculative/prefix_cache.h"
 #include "tests/speculative/batch_support.h"
@@ -26,8 +27,9 @@ using Tokens = std::vector<std::int32_t>;
 // changes every number that follows from it; and it notes the class of each position.
 class TwoClassOps final : public kernels::OpsDecorator {
 public:
-    explicit TwoClassOps(kernels::Ops& inner) : OpsDecorator(inner) {}
+    explicit TwoClassOps(kernels::Ops& inner, bool once = false) : OpsDecorator(inner), once_(once) {}
     std::int64_t free_memory() const override { return std::int64_t{1} << 40; }
+    bool reads_weights_once() const override { return once_; }
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         rows_.assign(batch.rows.begin(), batch.rows.end());
         for (kernels::Row& row : rows_) {
@@ -43,6 +45,7 @@ public:
     std::vector<RowClass> classes;
 
 private:
+    bool once_;
     std::vector<kernels::Row> rows_;
 };
 
@@ -92,6 +95,23 @@ TEST_F(GivenText, HostsHaveNoShortText) {
     EXPECT_EQ(core::short_given_tokens(backends()[0].ops()), 0);
     EXPECT_EQ(core::short_given_tokens(backends()[1].ops()), 0);
     EXPECT_EQ(limit(), 64);
+}
+
+// A text of a list of devices is that of one of them, so its short texts are as long.
+TEST_F(GivenText, AListOfDevicesHasTheShortTextOfEach) {
+    kernels::Ops& host = backends()[1].ops();
+    const auto limit_of = [&](const std::vector<bool>& devices, bool with_host) {
+        std::vector<std::shared_ptr<kernels::Ops>> all;
+        for (const bool once : devices) all.push_back(std::make_shared<TwoClassOps>(host, once));
+        if (with_host) all.emplace_back(std::shared_ptr<void>(), &host);
+        return core::short_given_tokens(kernels::SplitOps(std::move(all)));
+    };
+    EXPECT_EQ(core::short_given_tokens(TwoClassOps(host, true)), 128);
+    EXPECT_EQ(limit_of({true, true}, false), 128);
+    EXPECT_EQ(limit_of({true}, true), 128);
+    EXPECT_EQ(limit_of({false, false}, false), 64);
+    EXPECT_EQ(limit_of({true, false}, false), 64);
+    EXPECT_EQ(limit_of({}, true), 0);
 }
 
 TEST_F(GivenText, TheLengthOfASegmentDecidesTheClassOfItsRows) {

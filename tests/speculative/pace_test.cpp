@@ -10,6 +10,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "speculative/drafters/ngram_drafter.h"
+#include "tests/models/paced_ops.h"
 #include "tests/speculative/batch_support.h"
 
 namespace foresay::test {
@@ -66,13 +68,17 @@ private:
     double chance_;
 };
 
+std::unique_ptr<samplers::Chain> chain_of(double temperature) {
+    return make_chain(
+        {stage("penalties"), stage("top_k"), stage("top_p"), stage("temperature", {{"value", temperature}})});
+}
+
 Generator paced(double temperature, const speculative::SpeculationOptions& speculation, bool unsure = false) {
     core::ContextOptions options = context_options();
     options.length = 1024;
     speculative::GeneratorParts parts;
     parts.target = std::make_unique<core::Context>(bundled(paced_backend(), "target"), options);
-    parts.chain = make_chain(
-        {stage("penalties"), stage("top_k"), stage("top_p"), stage("temperature", {{"value", temperature}})});
+    parts.chain = chain_of(temperature);
     if (speculation.mode != core::SpeculationMode::off) {
         if (unsure) {
             parts.drafters = sources(std::make_unique<WrongLookup>(0.1));
@@ -125,6 +131,37 @@ TEST(Pace, LongRunsPayWhereRowsCostLittle) {
         EXPECT_GT(gain(eight, temperature), 2.7) << temperature;
         EXPECT_GT(gain(seventy, temperature), 3.2) << temperature;
     }
+}
+
+// A batch of one text at a time drafts as a conversation does, and is as fast.
+TEST(Pace, OneTextOfABatchIsAsFastAsAConversation) {
+    set_pace({"", 1.15, 1.25, 2.5, 0.06});
+    constexpr double kTemperature = 0.6;
+    core::ContextOptions options = context_options();
+    options.length = 1024;
+    options.sequences = 2;
+    speculative::BatchParts parts = batch_parts(options, bundled(paced_backend(), "target"));
+    parts.one_text = true;
+    parts.speculation = automatic();
+    parts.now = PacedOps::now;
+    parts.end_tokens.assign(tokenizer().end_of_text_ids().begin(), tokenizer().end_of_text_ids().end());
+    parts.drafters = sources(model_drafter(bundled(paced_backend(), "draft"), options),
+                             speculative::make_ngram_drafter(options.length));
+    speculative::BatchGenerator batch(std::move(parts));
+    Generator conversation = paced(kTemperature, automatic());
+    double logarithms = 0.0;
+    int count = 0;
+    for (const Prompt& prompt : prompts()) {
+        const GenerateResult expected = run(conversation, prompt.tokens);
+        Recorder text;
+        batch.add({.input = prompt.tokens, .chain = chain_of(kTemperature), .max_tokens = 128, .seed = 1}, text);
+        while (batch.step()) {
+        }
+        EXPECT_EQ(text.tokens, expected.tokens) << prompt.id;
+        logarithms += std::log(text.result.decode_tokens_per_second / expected.decode_tokens_per_second);
+        ++count;
+    }
+    EXPECT_GT(std::exp(logarithms / count), 0.98);
 }
 
 // Draft steps and the verification of their tokens follow one another without the host. The device waits for the host
@@ -187,8 +224,16 @@ struct BatchRun {
     speculative::BatchCounters counters;
 };
 
-// `sequences` texts of 96 tokens, each after a prompt of its own. The device's time of a forward grows with its rows.
-BatchRun run_batch(std::int32_t sequences, const speculative::SpeculationOptions& speculation, bool wrong_drafts) {
+// Texts whose tokens the host decides, and the time that handing on a token takes it.
+struct HostWork {
+    std::size_t with_logprobs = 0, with_feedback = 0;
+    double token_ms = 0.0;
+};
+
+// `sequences` texts of `tokens` tokens, each after a prompt of its own. The device's time of a forward grows with its
+// rows.
+BatchRun run_batch(std::int32_t sequences, const speculative::SpeculationOptions& speculation, bool wrong_drafts,
+                   std::int32_t tokens = 96, const HostWork& work = {}) {
     PacedOps::set_pace({.forward = [](const kernels::ModelShape&, std::int32_t rows) { return 1.0 + 0.2 * rows; }});
     core::ContextOptions options = for_sequences(sequences, 512);
     options.decode_rows = 64;
@@ -200,12 +245,17 @@ BatchRun run_batch(std::int32_t sequences, const speculative::SpeculationOptions
     std::deque<Recorder> texts;
     const std::vector<Prompt> all = prompts();
     for (std::int32_t i = 0; i < sequences; ++i) {
-        batch.add({.input = all[static_cast<std::size_t>(i) % all.size()].tokens,
-                   .chain = make_chain({stage("top_k"), stage("temperature", {{"value", 0.6}})}),
-                   .max_tokens = 96,
-                   .seed = static_cast<std::uint64_t>(i),
-                   .ignore_eos = true},
-                  texts.emplace_back());
+        samplers::ChainSpec chain = {stage("top_k"), stage("temperature", {{"value", 0.6}})};
+        if (texts.size() < work.with_feedback) chain.push_back(stage("mirostat"));
+        speculative::BatchRequest request{.input = all[static_cast<std::size_t>(i) % all.size()].tokens,
+                                          .chain = make_chain(chain),
+                                          .max_tokens = tokens,
+                                          .seed = static_cast<std::uint64_t>(i),
+                                          .ignore_eos = true};
+        if (texts.size() < work.with_logprobs) request.logprobs = 2;
+        Recorder& text = texts.emplace_back();
+        if (work.token_ms > 0.0) text.on_token = [&work] { PacedOps::pass(work.token_ms); };
+        batch.add(std::move(request), text);
     }
     const auto all_decode = [&] {
         return std::ranges::none_of(texts, [](const Recorder& r) { return r.tokens.empty(); });
@@ -236,6 +286,101 @@ TEST(Pace, ABatchKeepsTheDeviceBusy) {
     EXPECT_EQ(useless.texts, plain.texts);
     EXPECT_LT(useless.ms / useless.tokens, 1.03 * plain.ms / plain.tokens);
     EXPECT_GT(useless.counters.drafted, 0) << "nothing was ever tried";
+}
+
+// Where the host decides the tokens of some, the device waits for these decisions and for nothing that follows from
+// them, of these texts or of others.
+TEST(Pace, TextsThatNeedTheHostDoNotStopTheOthers) {
+    constexpr double kTokenMs = 0.05;
+    const DevicePace pace;
+    const double round_trip = pace.read + pace.enqueue + pace.start;
+    for (const HostWork& some : {HostWork{.with_logprobs = 1}, HostWork{.with_feedback = 1}}) {
+        HostWork slow = some;
+        slow.token_ms = kTokenMs;
+        const BatchRun quick = run_batch(5, off(), false, 96, some);
+        const BatchRun run = run_batch(5, off(), false, 96, slow);
+        EXPECT_EQ(run.texts, quick.texts);
+        EXPECT_EQ(run.counters.forwards, quick.counters.forwards);
+        const double forwards = run.tokens / 5.0;
+        EXPECT_LT(run.idle_ms, 1.2 * round_trip * forwards) << "5 tokens to hand on take " << 5 * kTokenMs;
+        EXPECT_LT(run.ms / forwards, 2.0 + pace.sample + 1.2 * round_trip);
+    }
+}
+
+// A forward that is full has no room for drafts, so nothing interrupts it to look for them.
+TEST(Pace, AFullBatchDoesNotLookForDrafts) {
+    constexpr std::int32_t kTokens = 48;
+    const DevicePace pace;
+    // How long the device waits where the next forward is not begun before the host knows the tokens of the last one.
+    const double round_trip = pace.read + pace.enqueue + pace.start;
+    const BatchRun plain = run_batch(kernels::kTokenSlots, off(), false, kTokens);
+    const BatchRun full = run_batch(kernels::kTokenSlots, automatic(), true, kTokens);
+    EXPECT_EQ(full.texts, plain.texts);
+    EXPECT_LT(full.idle_ms, plain.idle_ms + 1.5 * round_trip);
+    // A control: with one text less there is room, and a look in nine forwards.
+    EXPECT_GT(run_batch(kernels::kTokenSlots - 1, automatic(), true, kTokens).idle_ms,
+              plain.idle_ms + 2.5 * round_trip);
+}
+
+// A text of 900 tokens, in a conversation or a batch.
+GenerateResult long_text(std::size_t which, double temperature, const std::vector<std::int32_t>& prediction,
+                         bool in_batch) {
+    constexpr std::int32_t kTokens = 900;
+    core::ContextOptions options = context_options();
+    options.length = 2048;
+    const std::vector<std::int32_t> input = prompts()[which].tokens;
+    if (!in_batch) {
+        speculative::GeneratorParts parts;
+        parts.target = std::make_unique<core::Context>(bundled(paced_backend(), "target"), options);
+        parts.chain = chain_of(temperature);
+        parts.tokenizer = &tokenizer();
+        parts.speculation = prediction.empty() ? off() : automatic();
+        parts.now = PacedOps::now;
+        Generator generator(std::move(parts));
+        return generator.generate(
+            {.input = input, .max_tokens = kTokens, .seed = which, .ignore_eos = true, .prediction = prediction});
+    }
+    speculative::BatchParts parts = batch_parts(options, bundled(paced_backend(), "target"));
+    parts.speculation = automatic();
+    parts.now = PacedOps::now;
+    speculative::BatchGenerator batch(std::move(parts));
+    Recorder text;
+    batch.add({.input = input,
+               .chain = chain_of(temperature),
+               .max_tokens = kTokens,
+               .seed = which,
+               .ignore_eos = true,
+               .prediction = prediction},
+              text);
+    while (batch.step()) {
+    }
+    return text.result;
+}
+
+// A file before an edit is a prediction of the file after it. The answer to something else is a wrong one.
+TEST(Pace, APredictionWithFewChangedLinesPaysAndAWrongOneCostsLittle) {
+    set_pace({"", 1.15, 1.25, 2.5, 0.06});
+    for (const double temperature : {0.6, 1.0}) {
+        const GenerateResult plain = long_text(0, temperature, {}, false);
+        const std::vector<std::int32_t> right = edited_lines(plain.text);
+        const std::vector<std::int32_t> wrong = tokenizer().encode(long_text(1, temperature, {}, false).text);
+        for (const bool in_batch : {false, true}) {
+            const auto gain = [&](const std::vector<std::int32_t>& prediction) {
+                const GenerateResult found = long_text(0, temperature, prediction, in_batch);
+                EXPECT_EQ(found.tokens, plain.tokens);
+                const double ratio = found.decode_tokens_per_second / plain.decode_tokens_per_second;
+                if (std::getenv("FORESAY_PACE_REPORT") != nullptr) {
+                    const speculative::SpeculationStatistics& s = found.speculation;
+                    std::cout << "prediction at " << temperature << (in_batch ? " in a batch: " : ": ") << ratio
+                              << " times " << plain.decode_tokens_per_second << " tokens/s, " << s.rounds
+                              << " rounds, drafted " << s.drafted << ", accepted " << s.accepted << '\n';
+                }
+                return ratio;
+            };
+            EXPECT_GT(gain(right), 4.5) << temperature << (in_batch ? " in a batch" : "");
+            EXPECT_GT(gain(wrong), 0.97) << temperature << (in_batch ? " in a batch" : "");
+        }
+    }
 }
 
 }  // namespace

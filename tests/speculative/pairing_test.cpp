@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/kv_names.h"
+#include "speculative/drafters/model_drafter.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
 #include "tests/speculative/support.h"

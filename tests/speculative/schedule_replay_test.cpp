@@ -12,6 +12,7 @@
 #include <span>
 #include <sstream>
 
+#include "speculative/drafters/ngram_drafter.h"
 #include "tests/speculative/batch_requests.h"
 
 namespace foresay::test {

@@ -17,9 +17,9 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/op_maker.h"
 #include "core/models/read_config.h"
 #include "core/models/shapes.h"
-#include "core/models/stages.h"
 #include "core/text/byte_alphabet.h"
 
 namespace foresay::testing {

@@ -127,6 +127,8 @@ TEST(Formats, GptqTakesTheSmallestTypeThatHoldsTheNumbers) {
     FolderImage symmetric = gptq_image(4);
     for (std::size_t i = 0; i < 2 * kOut / 8; ++i) set(symmetric, "m.qzeros", i, 0x77777777u);
     EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::q4_0);
+    EXPECT_EQ(Opened(symmetric).matrix().code_range().least, -8);
+    EXPECT_EQ(Opened(symmetric).matrix().code_range().greatest, 7);
     expect_packs(Opened(symmetric).matrix());
     // Zeros of 256 and codes of 255.
     expect_packed(Opened(gptq_image(8)), ScaleForm::f16_zero, {8 | kHead, 8 | kHead});
@@ -287,6 +289,65 @@ TEST(Formats, MlxHasMinimaAndSettingsForSingleModules) {
     expect_packs(Opened(image).matrix());
 }
 
+// Three experts as one stack are those that single matrices would be.
+TEST(Formats, MlxStacksExperts) {
+    constexpr std::int64_t kExperts = 3;
+    const auto expert = [](std::uint64_t e) {
+        FolderImage image = mlx_image();
+        image.tensors["m.weight"] = image_tensor("U32", {kOut, kIn / 8}, some_words(kOut * kIn / 8, 40 + e));
+        const auto at = static_cast<std::uint16_t>(e);
+        image.tensors["m.scales"] = image_tensor("BF16", {kOut, 2}, halves(kOut * 2, std::uint16_t(0x3c00 + at)));
+        image.tensors["m.biases"] = image_tensor("BF16", {kOut, 2}, halves(kOut * 2, std::uint16_t(0xbd00 + at)));
+        return image;
+    };
+    const auto stack = [&](const std::string& name) {
+        FolderImage image = mlx_image();
+        for (const char* part : {"weight", "scales", "biases"}) {
+            const std::string own = std::string("m.") + part;
+            ImageTensor all = expert(0).tensors.at(own);
+            for (std::uint64_t e = 1; e < kExperts; ++e) all.bytes += expert(e).tensors.at(own).bytes;
+            all.shape.insert(all.shape.begin(), kExperts);
+            image.tensors.erase(own);
+            image.tensors[name + "." + part] = all;
+        }
+        return image;
+    };
+    FolderImage image = stack("a.switch_mlp.up_proj");
+    const SafetensorsDir dir = image.open();
+    const Matrices all = open_matrices(dir);
+    ASSERT_EQ(all.size(), std::size_t{kExperts});
+    for (std::uint64_t e = 0; e < kExperts; ++e) {
+        const StoredMatrix& matrix = *all.at("a.experts." + std::to_string(e) + ".up_proj");
+        const Opened single(expert(e));
+        EXPECT_EQ(matrix.encoding(), single.matrix().encoding());
+        EXPECT_EQ(matrix.stored_bytes(), single.matrix().stored_bytes());
+        std::vector<float> row(kIn);
+        for (std::int64_t r = 0; r < kOut; ++r) {
+            matrix.values(r, row);
+            for (std::int64_t i = 0; i < kIn; ++i) {
+                ASSERT_EQ(row[static_cast<std::size_t>(i)], single.value(r, i)) << e << ", " << r << ", " << i;
+            }
+        }
+        expect_packs(matrix);
+    }
+    // Mixtral's names.
+    for (const auto& [part, own] : {std::pair("gate_proj", "w1"), {"down_proj", "w2"}, {"up_proj", "w3"}}) {
+        FolderImage mixtral = stack(std::string("b.block_sparse_moe.switch_mlp.") + part);
+        EXPECT_TRUE(open_matrices(mixtral.open()).contains(std::string("b.block_sparse_moe.experts.2.") + own));
+    }
+    image.tensors["a.switch_mlp.up_proj.scales"].shape = {kExperts - 1, kOut, 3};
+    expect_error([&] { open_matrices(image.open()); },
+                 "'a.switch_mlp.up_proj.scales' of MLX should be 3 x 32 x 2 but is 2 x 32 x 3");
+    image = stack("a.experts.up_proj");
+    expect_error([&] { open_matrices(image.open()); }, "has three dimensions, which is read of experts called switch_");
+    image = stack("a.switch_mlp.up_proj");
+    set(image, "a.switch_mlp.up_proj.scales", 2 * kOut * 2 + 5, std::uint16_t{0x7fc0});
+    expect_error([&] { open_matrices(image.open()); }, "has the scale nan at [2, 2, 1]");
+    image.tensors.clear();
+    image.tensors["a.switch_mlp.x.weight"] = image_tensor("U32", {5000, 1, 1}, some_words(5000, 1));
+    expect_error([&] { open_matrices(image.open()); }, "has 5000 experts, which no model has");
+}
+
 TEST(Formats, Exl2ChangesItsBitsAndItsOrder) {
     const FolderImage image = exl2_image();
     const Opened opened(image);
@@ -309,6 +370,12 @@ TEST(Formats, Exl2ChangesItsBitsAndItsOrder) {
     expect_packed(Opened(mixed), ScaleForm::f16_zero, {4 | kHead, 3 | kHead});
     expect_packs(Opened(mixed).matrix());
     expect_packs(opened.matrix());
+    // The order and its inverse.
+    FolderImage both = mixed;
+    std::vector<std::int32_t> inputs(kIn);
+    for (std::size_t i = 0; i < kIn; ++i) inputs[word(mixed, "m.q_invperm", i)] = static_cast<std::int32_t>(i);
+    both.tensors["m.q_perm"] = image_tensor("I32", {kIn}, inputs);
+    EXPECT_EQ(Opened(both).value(11, 20), Opened(mixed).value(11, 20));
     // The order given the other way round: here it is its own inverse.
     FolderImage inverse = image;
     auto order = inverse.tensors.extract("m.q_invperm");
@@ -341,6 +408,9 @@ std::vector<Lie> lies() {
     return {
         {"no scales", gptq, [](auto& f) { drop(f, "m.scales"); }, "'m.qweight' of GPTQ needs 'm.scales'"},
         {"no zeros", gptq, [](auto& f) { drop(f, "m.qzeros"); }, "'m.qweight' of GPTQ needs 'm.qzeros'"},
+        {"no codes", gptq, [](auto& f) { drop(f, "m.qweight"); },
+         "tensor 'm.qzeros' needs 'm.qweight', which is missing"},
+        {"no codes of EXL2", exl2, [](auto& f) { drop(f, "m.q_weight"); }, "'m.q_groups' needs 'm.q_weight'"},
         {"float codes", gptq, [](auto& f) { retype(f, "m.qweight", "F32"); }, "'m.qweight' of GPTQ should be I32"},
         {"codes of one dimension", gptq, [](auto& f) { f.tensors["m.qweight"].shape = {256}; },
          "should have two dimensions"},
@@ -356,6 +426,14 @@ std::vector<Lie> lies() {
              f.tensors["m.scales"] = image_tensor("F16", {4, kOut}, halves(4 * kOut));
          },
          "'m.scales' of GPTQ should be 2 x 32 but is 4 x 32"},
+        {"groups of another size than said", gptq,
+         [](auto& f) { config(f, R"("quant_method":"gptq","bits":4,"group_size":16)"); },
+         "'m.scales' of GPTQ has 2 groups for 64 inputs and the configuration says group_size 16"},
+        {"groups where one was said", gptq,
+         [](auto& f) { config(f, R"("quant_method":"gptq","bits":4,"group_size":-1)"); },
+         "has 2 groups for 64 inputs and the configuration says group_size -1"},
+        {"groups of none", gptq, [](auto& f) { config(f, R"("quant_method":"gptq","bits":4,"group_size":0)"); },
+         "the configuration says group_size 0"},
         {"a short order", gptq, [](auto& f) { words(f, "m.g_idx", {63}); }, "'m.g_idx' of GPTQ should be 64 but is 63"},
         {"a group that is none", gptq, [](auto& f) { set(f, "m.g_idx", 5, std::int32_t{2}); },
          "puts input 5 into group 2 of 2"},
@@ -410,7 +488,7 @@ std::vector<Lie> lies() {
         {"FP8's scales", fp8_image(), [](auto& f) { config(f, R"("quant_method":"fp8")"); },
          "'m.weight_scale_inv' of FP8 should be 1 x 1 but is 2 x 2"},
         {"FP8's scale beyond all weights", fp8_image(), [](auto& f) { set(f, "m.weight_scale_inv", 3, 1e31f); },
-         "'m.weight_scale_inv' of FP8 has the scale 1e+31, which makes weights that no model has"},
+         "'m.weight_scale_inv' of FP8 has the scale 1e+31 at [1, 1], which makes weights that no model has"},
         {"FP8's scale without end", fp8_image(),
          [](auto& f) { set(f, "m.weight_scale_inv", 0, -std::numeric_limits<float>::infinity()); },
          "has the scale -inf"},
@@ -458,6 +536,9 @@ std::vector<Lie> lies() {
          "names the place 7 twice"},
         {"an order beyond the inputs", exl2, [](auto& f) { set(f, "m.q_invperm", 4, std::int32_t{-7}); },
          "is no order of 64 inputs"},
+        {"two orders that differ", exl2,
+         [](auto& f) { f.tensors["m.q_perm"] = image_tensor("I32", {kIn}, std::vector<std::int32_t>(kIn, 0)); },
+         "'m.q_perm' of EXL2 has input 0 in place 0, where q_invperm has input 63"},
         {"scales of other outputs", exl2,
          [](auto& f) {
              words(f, "m.q_scale", {2, 5});
@@ -498,18 +579,49 @@ TEST(HostileFormats, NanScalesStayVisible) {
         }
         EXPECT_TRUE(found) << tensor;
     };
-    const std::uint16_t nan = 0x7e00, infinity = 0x7c00;
-    for (const std::uint16_t bits : {nan, infinity}) {
-        expect_nan(gptq_image(), "m.scales", bits);
-        expect_nan(awq_image(), "m.scales", bits);
-        expect_nan(packed_image(), "m.weight_scale", bits);
-        expect_nan(int8_image(), "m.weight_scale", bits);
-    }
-    expect_nan(mlx_image(), "m.scales", std::uint16_t{0x7fc0});
-    expect_nan(fp8_image(), "m.weight_scale_inv", 0x7fc00000u);
     expect_nan(fp8_image(), "m.weight", std::uint8_t{0x7f});
     expect_nan(nvfp4_image(), "m.weight_scale", std::uint8_t{0x7f});
     expect_nan(mxfp4_image(), "m.weight_scale", std::uint8_t{0xff});
+}
+
+// Scales that are no numbers, or that no model has, are refused with their place before anything is packed.
+TEST(HostileFormats, ScalesOfNoModelAreRefusedWithTheirPlace) {
+    const auto refused = [](FolderImage image, const std::string& tensor, auto bits, const std::string& sentence) {
+        set(image, tensor, 3, bits);
+        expect_error([&] { open_matrices(image.open()); }, "tensor '" + tensor + "' of " + sentence);
+    };
+    const std::uint16_t nan = 0x7e00, infinity = 0xfc00, nan_bf16 = 0x7fc0, huge_bf16 = 0x714a;
+    refused(gptq_image(), "m.scales", nan, "GPTQ has the scale nan at [0, 3], which makes weights that no model has");
+    refused(awq_image(), "m.scales", infinity, "AWQ has the scale -inf at [0, 3], which");
+    refused(packed_image(), "m.weight_scale", nan, "compressed-tensors has the scale nan at [1, 1], which");
+    refused(int8_image(), "m.weight_scale", infinity, "compressed-tensors has the scale -inf at [3, 0], which");
+    refused(mlx_image(), "m.scales", nan_bf16, "MLX has the scale nan at [1, 1], which");
+    refused(mlx_image(), "m.biases", huge_bf16, "MLX has the bias 1.00026e+30 at [1, 1], which");
+    refused(fp8_image(), "m.weight_scale_inv", 0x7fc00000u, "FP8 has the scale nan at [1, 1], which");
+    FolderImage exl2 = exl2_image();
+    set(exl2, "m.q_scale_max", 1, nan);
+    expect_error([&] { open_matrices(exl2.open()); }, "'m.q_scale_max' of EXL2 has the scale nan at [1], which");
+    FolderImage absurd = gptq_image();
+    absurd.tensors["m.scales"].type = "BF16";
+    refused(absurd, "m.scales", huge_bf16, "GPTQ has the scale 1.00026e+30 at [0, 3], which");
+    // The largest that are possible, and 0.
+    for (const std::uint16_t bits : {0x7bff, 0xfbff, 0x8000}) {
+        FolderImage image = gptq_image();
+        set(image, "m.scales", 3, bits);
+        EXPECT_NO_THROW(open_matrices(image.open()));
+    }
+    absurd = gptq_image();
+    absurd.tensors["m.scales"].type = "BF16";
+    set(absurd, "m.scales", 3, std::uint16_t{0x477f});
+    EXPECT_NO_THROW(open_matrices(absurd.open()));
+    refused(absurd, "m.scales", std::uint16_t{0x4780}, "GPTQ has the scale 65536 at [0, 3]");
+    // Beyond the first 1,024 numbers, which are looked at together.
+    FolderImage large = packed_image();
+    std::vector<std::uint16_t> ones(kOut * kIn, 0x3c00);
+    ones[1500] = nan;
+    large.tensors["m.weight_scale"] = image_tensor("F16", {kOut, kIn}, ones);
+    large.tensors.erase("m.weight_zero_point");
+    expect_error([&] { open_matrices(large.open()); }, "has the scale nan at [23, 28]");
 }
 
 TEST(RefusedFormats, NameMethodTensorAndAlternative) {
@@ -527,6 +639,37 @@ TEST(RefusedFormats, NameMethodTensorAndAlternative) {
     expect_error([&] { open_matrices(image.open()); }, "quantization_config does not say how (quant_method)");
 }
 
+// What changes the numbers of compressed-tensors without a tensor that says so.
+TEST(RefusedFormats, CompressedTensorsThatComputeOtherwise) {
+    const auto with = [](const std::string& members) {
+        FolderImage image = packed_image();
+        config(image, R"("quant_method":"compressed-tensors",)" + members);
+        return image;
+    };
+    const auto refused = [&](const std::string& members, const std::string& sentence) {
+        expect_error([&] { open_matrices(with(members).open()); }, "folder: weights in compressed-tensors" + sentence);
+    };
+    refused(R"("format":"marlin-24")",
+            "' format 'marlin-24', such as 'm.weight_packed', are not read; use a folder in");
+    refused(R"("format":"mystery")", "' format 'mystery', such as");
+    refused(R"("format":"mixed-precision","config_groups":{"a.b":{"format":"marlin-24"}})", "' format 'marlin-24'");
+    refused(R"("sparsity_config":{"format":"sparse-24-bitmask"})",
+            "' sparse format 'sparse-24-bitmask' (sparsity_config), such as 'm.weight_packed', are not read; use a");
+    const auto transform = [](const std::string& location) {
+        return R"("transform_config":{"config_groups":{"R4":{"type":"hadamard","apply":[)"
+               R"({"targets":["a"],"location":"weight_input"},{"targets":["b"],"location":")" +
+               location + R"("}]}}})";
+    };
+    refused(transform("input"), " with a transform that runs with the model (transform_config, 'R4' at 'input'), such");
+    refused(transform("k_cache"), " with a transform that runs with the model (transform_config, 'R4' at 'k_cache')");
+    for (const std::string& members :
+         {transform("weight_output"), std::string(R"("transform_config":{},"sparsity_config":{})"),
+          std::string(R"("transform_config":null,"sparsity_config":{"format":"dense"},"format":"pack-quantized")"),
+          std::string(R"("format":"mixed-precision","config_groups":{"g":{"format":"int-quantized"}})")}) {
+        EXPECT_NO_THROW(open_matrices(with(members).open())) << members;
+    }
+}
+
 TEST(HostileFormats, AHugeGroupSizeIsOneGroupAtMost) {
     FolderImage image = gptq_image(4, kIn);
     config(image, R"("quant_method":"gptq","bits":4,"group_size":9223372036854775807)");
@@ -541,7 +684,8 @@ TEST(Formats, SettingsMayLieInAFileOfTheirOwn) {
     const TemporaryDirectory directory;
     directory.write("config.json", "{}");
     directory.write("gptq_model-2bit-32g.safetensors", gptq_image(2).file());
-    EXPECT_TRUE(open_matrices(SafetensorsDir::open(directory.path())).empty());
+    expect_error([&] { open_matrices(SafetensorsDir::open(directory.path())); },
+                 "the tensor 'm.qweight' is quantised in GPTQ, and no file says with which settings (bits, group_size");
     directory.write("quantize_config.json", R"({"bits":2,"group_size":32,"checkpoint_format":"gptq_v2"})");
     const SafetensorsDir dir = SafetensorsDir::open(directory.path());
     const Matrices all = open_matrices(dir);
@@ -565,10 +709,82 @@ TEST(Formats, SettingsMayLieInAFileOfTheirOwn) {
     EXPECT_EQ(open_matrices(second).at("m")->encoding(), "FP8, one scale");
 }
 
+TEST(Formats, AutoAwqHasSettingsOfItsOwnNames) {
+    const TemporaryDirectory directory;
+    directory.write("config.json", "{}");
+    directory.write("model.safetensors", awq_image().file());
+    directory.write("quant_config.json", R"({"zero_point":true,"q_group_size":32,"w_bit":4,"version":"GEMM"})");
+    const SafetensorsDir dir = SafetensorsDir::open(directory.path());
+    const Matrices all = open_matrices(dir);
+    EXPECT_EQ(all.at("m")->encoding(), "AWQ, 4 bits, groups of 32");
+    std::vector<float> row(kIn);
+    all.at("m")->values(9, row);
+    EXPECT_EQ(row[50], Opened(awq_image()).value(9, 50));
+    directory.write("quant_config.json", R"({"q_group_size":64,"w_bit":4,"version":"GEMM"})");
+    expect_error([&] { open_matrices(SafetensorsDir::open(directory.path())); }, "'m.qzeros' of AWQ should be 1 x 4");
+    directory.write("quant_config.json", R"({"q_group_size":32,"w_bit":3,"version":"GEMM"})");
+    expect_error([&] { open_matrices(SafetensorsDir::open(directory.path())); }, "AWQ in 3 bits");
+    directory.write("quant_config.json", R"({"q_group_size":32,"w_bit":4,"version":"GEMV"})");
+    expect_error([&] { open_matrices(SafetensorsDir::open(directory.path())); }, "AWQ's version 'GEMV'");
+    // Another tool's file of that name.
+    directory.write("quant_config.json", R"({"quant_method":"later"})");
+    expect_error([&] { open_matrices(SafetensorsDir::open(directory.path())); }, "the format 'later' (quant_method)");
+}
+
+TEST(Formats, TensorsThatSayAllNeedNoSettings) {
+    for (FolderImage image : {exl2_image(), awq_image()}) {
+        const Opened stated(image);
+        image.config = "{}";
+        const Opened bare(image);
+        EXPECT_EQ(bare.matrix().encoding(), stated.matrix().encoding());
+        for (std::int64_t i = 0; i < kIn; ++i) EXPECT_EQ(bare.value(9, i), stated.value(9, i));
+    }
+}
+
+TEST(RefusedFormats, SettingsThatAreMissingAreNamed) {
+    const auto refused = [](FolderImage image, const std::string& sentence) {
+        image.config = "{}";
+        expect_error([&] { open_matrices(image.open()); }, sentence + ", and no file says with which settings (");
+    };
+    refused(gptq_image(), "folder: the tensor 'm.qweight' is quantised in GPTQ");
+    refused(packed_image(), "the tensor 'm.weight_packed' is quantised in compressed-tensors");
+    refused(mlx_image(), "the tensor 'm.weight' is quantised in MLX");
+    refused(fp8_image(), "the tensor 'm.weight' is quantised in FP8, FP4 or int8");
+    refused(int8_image(), "the tensor 'm.weight' is quantised in FP8, FP4 or int8");
+}
+
+// Whatever the configuration calls them.
+TEST(RefusedFormats, LayoutsAreKnownByTheirTensors) {
+    const auto renamed = [](FolderImage image, const std::string& from, const std::string& to) {
+        auto tensor = image.tensors.extract(from);
+        tensor.key() = to;
+        image.tensors.insert(std::move(tensor));
+        return image;
+    };
+    const auto refused = [](FolderImage image, const std::string& sentence) {
+        expect_error([&] { open_matrices(image.open()); }, "folder: weights in " + sentence);
+    };
+    const FolderImage marlin = renamed(renamed(gptq_image(), "m.qweight", "m.B"), "m.scales", "m.s");
+    refused(marlin, "GPTQ laid out for marlin, such as 'm.B', are not read; use a file in the format gptq or gptq_v2");
+    FolderImage quip = renamed(gptq_image(), "m.qweight", "m.Qidxs");
+    refused(quip, "QuIP#, such as 'm.Qidxs', are not read; use the original weights, or a file in GPTQ");
+    quip.config = R"({"quip_params":{"codebook":"E8P12"}})";
+    refused(quip, "QuIP#, such as 'm.Qidxs', are not read");
+    refused(renamed(exl2_image(), "m.q_weight", "m.trellis"), "EXL3, such as 'm.trellis', are not read; use an EXL2");
+    FolderImage scaled = nvfp4_image();
+    scaled.tensors["m.pre_quant_scale"] = image_tensor("BF16", {kIn}, halves(kIn));
+    refused(scaled,
+            "ModelOpt's AWQ, whose inputs have scales of their own, such as 'm.pre_quant_scale', are not read; "
+            "use a file that ModelOpt wrote in FP8 or NVFP4");
+    FolderImage four = gptq_image();
+    config(four, R"("quant_method":"modelopt","quant_algo":"W4A16_AWQ")");
+    refused(four, "ModelOpt's 'W4A16_AWQ' (quant_algo), such as 'm.g_idx', are not read");
+}
+
 // An expression out of a file is never run: the tensors say how a module is stored.
 TEST(HostileFormats, ExpressionsAreNotRun) {
     FolderImage image = gptq_image();
-    config(image, R"("quant_method":"gptq","bits":8,"dynamic":{"(a+)+$":{"bits":2}})");
+    config(image, R"("quant_method":"gptq","bits":8,"group_size":16,"dynamic":{"(a+)+$":{"bits":2}})");
     EXPECT_EQ(Opened(image).matrix().encoding(), "GPTQ, 4 bits, groups of 32");
 }
 

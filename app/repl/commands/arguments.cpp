@@ -15,10 +15,6 @@
 
 namespace foresay::app {
 
-std::string padded(const std::string& text, std::size_t width) {
-    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
-}
-
 std::size_t whole_number(const std::string& text, const std::string& what, std::size_t least, std::size_t most) {
     std::size_t value = 0;
     const char* end = text.data() + text.size();

@@ -12,8 +12,6 @@ namespace foresay::app {
 
 class Repl;
 
-// `text` padded with blanks to `width` bytes; at least one blank follows it.
-std::string padded(const std::string& text, std::size_t width);
 // Parses a whole number from `least` to `most`. `what` is the subject of the error: "the place".
 std::size_t whole_number(const std::string& text, const std::string& what, std::size_t least, std::size_t most);
 // The beginning of `text` as one printable line, cut to `width` bytes of whole characters.

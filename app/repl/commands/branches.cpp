@@ -9,6 +9,7 @@
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -90,8 +91,11 @@ void several(Repl& repl, const std::string& arguments) {
     } else {
         repl.show_answer(generate, before);
     }
-    if (cancelled) return;
-    for (std::size_t i = 1; i < answers.size(); ++i) {
+    const auto say_failure = [&repl](const Conversation::Answer& answer) {
+        if (!answer.result.error.empty()) repl.fail(answer.result.error);
+    };
+    say_failure(answers.front());
+    for (std::size_t i = 1; i < answers.size() && !cancelled; ++i) {
         say(dim("-- /branch " + std::to_string(answers[i].line) + ": seed " + std::to_string(answers[i].seed) +
                 ", branch " + std::to_string(answers[i].branch)) +
             "\n");
@@ -101,9 +105,13 @@ void several(Repl& repl, const std::string& arguments) {
                 return answers[i];
             },
             before);
+        say_failure(answers[i]);
     }
-    say(dim("The first one is current (/branch " + std::to_string(answers.front().line) + ": seed " +
-            std::to_string(answers.front().seed) + ", branch " + std::to_string(answers.front().branch) + ").") +
+    if (cancelled) return;
+    const auto current = std::ranges::find(answers, conversation.current_branch(), &Conversation::Answer::line);
+    say(dim(std::string(current == answers.begin() ? "The first one" : "The first that did not fail") +
+            " is current (/branch " + std::to_string(current->line) + ": seed " + std::to_string(current->seed) +
+            ", branch " + std::to_string(current->branch) + ").") +
         "\n");
 }
 
@@ -125,7 +133,8 @@ constexpr ReplCommand kCommands[] = {
     {"n", "K [TEXT]", "generate K answers side by side, each on its own branch",
      "They answer TEXT or, without it, the last message again. All are generated together, on branches of one KV "
      "cache. Each is the answer that its seed and branch give alone: `foresay complete --seed S --branch B` reproduces "
-     "it. The first becomes the current branch; /branch lists them. Ctrl-C keeps the answers that have begun.",
+     "it. The first becomes the current branch; /branch lists them. Ctrl-C keeps the answers that have begun. Where a "
+     "sampler fails, that answer alone ends, on its branch and with a sentence; the others go on.",
      several},
     {"branch", "[N|new [ANSWERS]]", "list the conversation's branches, switch to one, or start one",
      "Without an argument, lists the branches and marks the current one. `new` starts a branch here, or after the "

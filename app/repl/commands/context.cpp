@@ -11,6 +11,7 @@
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 #include "core/text/bounded_encode.h"
 

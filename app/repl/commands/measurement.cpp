@@ -76,7 +76,7 @@ std::string table(const MeteredOps::Meters& meters, double bandwidth) {
         if (meter.calls == 0 || meter.ms <= 0.0) continue;
         const double rate = static_cast<double>(meter.weight_bytes) / (meter.ms / 1000.0);
         out += format("  %-14s %8lld %9.2f %5.1f %% %8.1f %6.0f %% %8.1f\n",
-                      std::string(name(static_cast<StageKind>(i))).c_str(), static_cast<long long>(meter.calls),
+                      std::string(name(static_cast<ForwardOp>(i))).c_str(), static_cast<long long>(meter.calls),
                       meter.ms, 100.0 * meter.ms / all, rate / 1e9, 100.0 * rate / bandwidth,
                       static_cast<double>(meter.macs) / (meter.ms / 1000.0) / 1e9);
     }

@@ -1,6 +1,7 @@
 // Commands that change how tokens are sampled: the chain of sampler stages, and plugins.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,7 +14,9 @@
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
+#include "app/repl/rebuilt_plugins.h"
 #include "app/repl/repl.h"
+#include "app/stage_text.h"
 #include "app/statistics.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -87,9 +90,13 @@ std::string chain_text(Repl& repl) {
     return out + dim(line) + "\n";
 }
 
-std::string stage_help(const std::string& name) {
+std::string stage_help(Repl& repl, const std::string& name) {
     const core::StageSchema* stage = builtin(name);
-    if (stage == nullptr) return "`foresay plugin show " + name + "` lists the parameters of a plugin.\n";
+    if (stage == nullptr) {
+        const std::optional<samplers::StageSpec> plugin = repl.engine().stage_spec(name);
+        if (plugin && plugin->factory) return printable(describe_stage(plugin->factory->description()));
+        return "`foresay plugin show " + name + "` lists the parameters of a plugin.\n";
+    }
     std::string out = stage->doc + "\n";
     for (const core::KeySpec& key : stage->parameters) {
         out += "  " + padded(key.key, 14) + padded(core::to_toml(key.fallback), 10) + key.doc + "\n";
@@ -131,7 +138,7 @@ void sampler(Repl& repl, const std::string& arguments) {
         toml = chain_toml(chain);
     } else {
         check_known(config, verb);
-        if (words.size() == 1) return say(stage_help(verb));
+        if (words.size() == 1) return say(stage_help(repl, verb));
         toml = assignments(prefix_of(config, verb), words, 1);
     }
     Configuration next = repl.engine().configuration();
@@ -244,7 +251,8 @@ void plugin(Repl& repl, const std::string& arguments) {
     if (words[0] == "reload") {
         if (!is_plugin(config, words[1])) throw Error("no plugin " + words[1] + " is loaded; /plugin lists them");
         repl.configure(repl.engine().configuration());  // which loads every plugin whose file has changed
-        say(chain_text(repl));
+        const std::string hint = comparison_hint(repl);
+        say(chain_text(repl) + (hint.empty() ? hint : dim(hint) + "\n"));
         return;
     }
     std::vector<core::PluginSpec> loaded = config.plugins;
@@ -289,7 +297,7 @@ void grammar(Repl& repl, const std::string& arguments) {
         if (!file.ends_with(".json") && !file.ends_with(".gbnf"))
             throw Error("/grammar reads a JSON Schema (FILE.json) or GBNF (FILE.gbnf), not " + file);
         language = file.ends_with(".json") ? "json_schema" : "gbnf";
-        text = read_file(file, "the grammar");
+        text = read_file(file, "the grammar", core::kMaxConfigBytes);
     }
     if (word == "off") {
         language = "none";
@@ -300,7 +308,7 @@ void grammar(Repl& repl, const std::string& arguments) {
     next.set_text(chain_toml(chain) + "sampling.grammar.language = " + core::to_toml(core::ConfigValue(language)) +
                       "\nsampling.grammar.text = " + core::to_toml(core::ConfigValue(text)) +
                       "\nsampling.grammar.file = \"\"\n",
-                  "/grammar");
+                  "/grammar " + (word == "off" || word == "json" || word == "regex" ? word : arguments));
     repl.configure(next);
     say(chain_text(repl));
 }
@@ -347,9 +355,9 @@ constexpr ReplCommand kCommands[] = {
      "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file, and a word after it "
      "says which of its samplers is meant if there are several. The plugin becomes the first stage of the chain, and "
      "KEY=VALUE words are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move moves it to another "
-     "place. /plugin reload NAME takes up a file that was built again; /retry then shows what changed. A plugin that "
-     "has crashed is barred: it is not loaded until it is built again, or /plugin free NAME "
-     "allows it.",
+     "place. /plugin reload NAME takes up a file that was built again; /retry SEED, with the seed of the last answer "
+     "(0 unless it was set), then shows what changed. A plugin that has crashed is barred: it is not loaded until it "
+     "is built again, or /plugin free NAME allows it.",
      plugin, complete_plugin},
 };
 

@@ -10,6 +10,7 @@
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
 #include "core/config/schema.h"

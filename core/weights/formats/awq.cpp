@@ -1,9 +1,13 @@
-// AWQ as AutoAWQ writes it in its version "gemm".
+// AWQ as AutoAWQ writes it in its version "gemm". Its own quant_config.json calls bits and group_size w_bit and
+// q_group_size.
 //
 // Layout:   qweight i32 [in, out / 8], qzeros i32 [G, out / 8], scales f16 [G, out]. Nibble p of a word, from the
 //           lowest, is of the output 0, 2, 4, 6, 1, 3, 5, 7 of the word's eight.
 //               value = (code - zero) * scale
 // Source:   casper-hansen/AutoAWQ, awq/utils/packing_utils.py, awq/modules/linear/gemm.py.
+
+#include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "core/weights/formats/integer_matrix.h"
@@ -28,7 +32,8 @@ public:
             throw Error(folder.path + ": tensor " + quote(weight_->name) + " is laid out for AWQ's version " +
                         quote(version) + ", which is not read; use a file of the version gemm");
         }
-        if (const std::int64_t bits = folder.settings.get_int_or("bits", kBits); bits != kBits) {
+        const std::int64_t bits = folder.settings.get_int_or("bits", folder.settings.get_int_or("w_bit", kBits));
+        if (bits != kBits) {
             throw Error(folder.path + ": AWQ in " + std::to_string(bits) + " bits (tensor " + quote(weight_->name) +
                         ") is not read; use a file in 4 bits");
         }
@@ -37,7 +42,11 @@ public:
         if (weight_->shape.size() != 2) tensors.fail(*weight_, "should have two dimensions");
         cols_ = weight_->shape[0];
         rows_ = weight_->shape[1] * kPerWord;
-        const std::int64_t stated = folder.settings.get_int_or("group_size", 128);
+        if (zeros_->shape.size() != 2) tensors.fail(*zeros_, "should have two dimensions");
+        // What nothing states follows from the number of groups.
+        const std::int64_t counted = cols_ % zeros_->shape[0] == 0 ? cols_ / zeros_->shape[0] : 0;
+        const std::int64_t stated =
+            folder.settings.get_int_or("group_size", folder.settings.get_int_or("q_group_size", counted));
         const std::int64_t size = stated == -1 ? cols_ : stated;
         if (size <= 0 || cols_ % size != 0) {
             tensors.fail(*weight_, "has " + std::to_string(cols_) + " inputs, which groups of " +
@@ -47,21 +56,40 @@ public:
         set_groups(size);
         tensors.need_shape(*zeros_, {groups_, weight_->shape[1]});
         tensors.need_shape(*scales_, {groups_, rows_});
+        tensors.need_sane_scales(*scales_);
         encoding_ = "AWQ, 4 bits, groups of " + std::to_string(size);
         parts_ = tensors.parts();
+        halves_ = scales_->type == "F16";
+        tile_rows_ = 128;  // a line of the cache
     }
 
 private:
     static int nibble(std::uint32_t word, std::int64_t output) {
         return static_cast<int>(word >> (4 * kNibbleOf[output % kPerWord]) & 15u);
     }
-    void codes(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
-        const std::int64_t words = rows_ / kPerWord;
-        for (std::int64_t i = 0; i < cols_; ++i) {
-            for (std::int64_t r = 0; r < count; ++r) {
-                const std::int64_t row = first + r;
-                const std::uint32_t word = word_at(*weight_, i * words + row / kPerWord);
-                out[r * cols_ + i] = static_cast<std::uint8_t>(nibble(word, row));
+    // A word has eight outputs of an input, so codes are turned by squares of eight rows and 32 inputs.
+    void codes(const Part& part, std::uint8_t* out) const override {
+        constexpr std::int64_t kInputs = 32;
+        const std::int64_t words = rows_ / kPerWord, end = part.first + part.count, inputs = part.inputs();
+        for (std::int64_t i = 0; i < inputs; i += kInputs) {
+            const std::int64_t some = std::min(kInputs, inputs - i);
+            for (std::int64_t word = part.first / kPerWord; word * kPerWord < end; ++word) {
+                std::uint32_t eights[kInputs] = {};
+                const std::int64_t first = (part.begin + i) * words + word;
+                for (std::int64_t j = 0; j < some; ++j) eights[j] = word_at(*weight_, first + j * words);
+                for (int p = 0; p < kPerWord; ++p) {
+                    const std::int64_t row = word * kPerWord + p;
+                    if (row < part.first || row >= end) continue;
+                    std::uint8_t codes[kInputs];
+                    const int shift = 4 * kNibbleOf[p];
+                    for (int j = 0; j < kInputs; ++j) codes[j] = static_cast<std::uint8_t>(eights[j] >> shift & 15u);
+                    std::uint8_t* const to = out + (row - part.first) * inputs + i;
+                    if (some == kInputs) {  // a constant length
+                        std::memcpy(to, codes, kInputs);
+                    } else {
+                        std::copy_n(codes, some, to);
+                    }
+                }
             }
         }
     }

@@ -34,7 +34,9 @@ protected:
             tensors_.fail(*scales_, "should have a scale for each of " + std::to_string(rows_) +
                                         " outputs, and groups that divide " + std::to_string(cols_) + " inputs");
         }
+        tensors_.need_sane_scales(*scales_);
         per_tensor_ = one;
+        halves_ = scales_->type == "F16";
         const std::int64_t groups = one ? 1 : shape[1];
         set_groups(cols_ / groups);
         const TensorInfo* const order = tensors_.find(".weight_g_idx", {"I32"});
@@ -81,6 +83,8 @@ public:
         if (zeros_ != nullptr) tensors_.need_shape(*zeros_, {words_for(rows_, bits_), groups_});
         encoding_ = "compressed-tensors, " + described();
         parts_ = tensors_.parts();
+        constexpr std::int64_t kWord = 4;  // bytes
+        stream_ = {.data = weight_->data, .row_step = weight_->shape[1] * kWord, .word_step = kWord};
     }
 
 private:
@@ -102,15 +106,6 @@ private:
             if (bits_ == 0 && weight_->shape[1] == words_for(cols_, bits)) bits_ = bits;
         }
         if (bits_ == 0) tensors_.fail(*weight_, "has a number of words that no number of bits explains");
-    }
-    void codes(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
-        const std::int64_t words = weight_->shape[1];
-        for (std::int64_t r = 0; r < count; ++r) {
-            const auto at = [&](std::int64_t word) { return (first + r) * words + word; };
-            for (std::int64_t i = 0; i < cols_; ++i, ++out) {
-                *out = static_cast<std::uint8_t>(bits_at(*weight_, i * bits_, bits_, at));
-            }
-        }
     }
     int zero(std::int64_t row, std::int64_t group) const override {
         if (zeros_ == nullptr) return 1 << (bits_ - 1);
@@ -142,9 +137,13 @@ public:
 private:
     // Numbers of -128 to 127, as codes from 0.
     static int unsigned_of(std::byte byte) { return std::to_integer<int>(byte ^ std::byte{0x80}); }
-    void codes(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
-        const std::byte* const from = weight_->data + first * cols_;
-        for (std::int64_t i = 0; i < count * cols_; ++i) out[i] = static_cast<std::uint8_t>(unsigned_of(from[i]));
+    void codes(const Part& part, std::uint8_t* out) const override {
+        const std::int64_t inputs = part.inputs();
+        for (std::int64_t r = 0; r < part.count; ++r) {
+            const std::byte* __restrict const from = weight_->data + (part.first + r) * cols_ + part.begin;
+            std::uint8_t* __restrict const to = out + r * inputs;
+            for (std::int64_t i = 0; i < inputs; ++i) to[i] = static_cast<std::uint8_t>(unsigned_of(from[i]));
+        }
     }
     int zero(std::int64_t row, std::int64_t group) const override {
         return zeros_ == nullptr ? 128 : unsigned_of(zeros_->data[per_tensor_ ? 0 : row * groups_ + group]);

@@ -1,8 +1,8 @@
 // EXL2 as ExLlamaV2 writes it: bits may change along the inputs, which are in an order of their own.
 //
 // Layout:   q_groups  i16 [2 G], read as unsigned: for each group its bits (2, 3, 4, 5, 6, 8) and its first row of
-// words
-//           q_weight  i32 [words, out]: down each column the codes of a group as a stream of bits, the lowest first,
+//           words q_weight i32 [words, out]: down each column the codes of a group as a stream of bits, the lowest
+//           first,
 //                     from its first row of words on; a group has as many inputs as fill its words, the last one what
 //                     is left
 //           q_scale   i32 [G, out / 8]: nibbles, the lowest first; q_scale_max f16 [G]
@@ -15,9 +15,12 @@
 
 #include <cstring>
 
+#include "base/error.h"
 #include "core/weights/formats/integer_matrix.h"
 #include "core/weights/formats/readers.h"
+#include "kernels/quant/code_stream.h"
 #include "kernels/quant/f16.h"
+#include "kernels/quant/square.h"
 
 namespace foresay::core {
 namespace {
@@ -44,8 +47,14 @@ public:
         groups_ = groups_info_->shape[0] / 2;
         tensors_.need_shape(*scales_, {groups_, rows_ / 8});
         tensors_.need_shape(*largest_, {groups_});
+        tensors_.need_sane_scales(*largest_);
         read_order();
         read_groups();
+        place_of_.resize(input_of_.size());
+        for (std::size_t at = 0; at < input_of_.size(); ++at) {
+            place_of_[static_cast<std::size_t>(input_of_[at])] = static_cast<std::int32_t>(at);
+        }
+        halves_ = true;  // scale() rounds
         encoding_ = "EXL2";
         parts_ = tensors_.parts();
     }
@@ -85,6 +94,7 @@ private:
             }
             entry = static_cast<std::int32_t>(to);
         }
+        if (place != nullptr && order != nullptr) check_inverse(*order);
         if (&given != place) {
             std::vector<bool> seen(size);
             for (const std::int32_t input : input_of_) {
@@ -93,6 +103,17 @@ private:
                 }
                 seen[static_cast<std::size_t>(input)] = true;
             }
+        }
+    }
+
+    // Where both orders are there, q_perm names the input of each place.
+    void check_inverse(const TensorInfo& order) const {
+        for (std::int64_t i = 0; i < cols_; ++i) {
+            const auto input = static_cast<std::int32_t>(word_at(order, i));
+            if (input == input_of_[static_cast<std::size_t>(i)]) continue;
+            tensors_.fail(order, "has input " + std::to_string(input) + " in place " + std::to_string(i) +
+                                     ", where q_invperm has input " +
+                                     std::to_string(input_of_[static_cast<std::size_t>(i)]));
         }
     }
 
@@ -133,17 +154,35 @@ private:
         set_groups(std::move(group_of), groups_);
     }
 
-    void codes(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+    void columns(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+        constexpr std::int64_t kStream = kernels::kPackedGroup;  // codes that end at the end of a word
+        constexpr std::int64_t kRows = kernels::kSquare;
         for (const Group& group : table_) {
-            for (std::int64_t i = 0; i < group.rows; ++i) {
-                const std::int64_t input = input_of_[static_cast<std::size_t>(group.first_row + i)];
+            const std::int64_t whole = group.rows / kStream * kStream;
+            std::uint8_t* const to = out + kRows * group.first_row;
+            kernels::with_bits(group.bits, [&]<int kBits>(std::integral_constant<int, kBits>) {
+                std::uint32_t words[kBits][kRows] = {};
+                for (std::int64_t i = 0; i < whole; i += kStream) {
+                    for (int w = 0; w < kBits; ++w) {
+                        const std::int64_t word = group.first_word + i / kStream * kBits + w;
+                        for (std::int64_t r = 0; r < count; ++r) {
+                            words[w][r] = word_at(*weight_, word * rows_ + first + r);
+                        }
+                    }
+                    kernels::split_columns<kBits>(words, to + kRows * i);
+                }
+            });
+            for (std::int64_t i = whole; i < group.rows; ++i) {
                 for (std::int64_t r = 0; r < count; ++r) {
                     const auto at = [&](std::int64_t word) { return (group.first_word + word) * rows_ + first + r; };
-                    out[r * cols_ + input] =
-                        static_cast<std::uint8_t>(bits_at(*weight_, i * group.bits, group.bits, at));
+                    to[kRows * i + r] = static_cast<std::uint8_t>(bits_at(*weight_, i * group.bits, group.bits, at));
                 }
             }
         }
+    }
+    void codes(const Part& part, std::uint8_t* out) const override {
+        check(part.inputs() == cols_, "EXL2 has an order of its own, so rows are read whole");
+        ordered_codes(part.first, part.count, {}, out);
     }
     float scale(std::int64_t row, std::int64_t group) const override {
         const std::uint32_t word = word_at(*scales_, group * (rows_ / 8) + row / 8);

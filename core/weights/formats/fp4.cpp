@@ -1,14 +1,15 @@
 // Four-bit floats: NVFP4 and MXFP4 as compressed-tensors writes them, NVFP4 as ModelOpt does.
 //
 // Layout:   codes u8 [out, in / 2], the first of two neighbours in the low half: a sign, two bits of exponent and one
-// of
-//           mantissa: 0, 1/2, 1, 3/2, 2, 3, 4, 6 and their negatives.
-//           NVFP4: weight_scale F8_E4M3 [out, in / 16], and one number: weight_global_scale of compressed-tensors
-//           divides, weight_scale_2 of ModelOpt multiplies
+//           of mantissa: 0, 1/2, 1, 3/2, 2, 3, 4, 6 and their negatives. NVFP4: weight_scale F8_E4M3 [out, in / 16],
+//           and one number: weight_global_scale of compressed-tensors divides, weight_scale_2 of ModelOpt multiplies
 //           MXFP4: weight_scale u8 [out, in / 32], a power of two with a bias of 127
 //               value = number * scale
 // Precision: NVFP4 two roundings to float32; MXFP4 exact.
 // Source:   vllm-project/compressed-tensors; NVIDIA ModelOpt.
+
+#include <algorithm>
+#include <array>
 
 #include "core/weights/formats/readers.h"
 #include "core/weights/mxfp4.h"
@@ -60,19 +61,25 @@ public:
         if (factor_->elements() != 1) tensors_.fail(*factor_, "should be a single number");
         const float factor = number_at(*factor_, 0);
         tensors_.need_sane_scale(*factor_, divides_ ? 1.0f / factor : factor);
+        for (std::size_t byte = 0; byte < scale_of_.size(); ++byte) {
+            scale_of_[byte] = scale(e4m3(static_cast<std::uint8_t>(byte)));
+        }
         encoding_ = "NVFP4, groups of 16";
         parts_ = tensors_.parts();
     }
 
 private:
     // Of half the number that twice() gives.
-    float scale(std::int64_t row, std::int64_t group) const {
-        const float factor = number_at(*factor_, 0), own = number_at(*scales_, row * (cols_ / group_) + group);
+    float scale(float own) const {
+        const float factor = number_at(*factor_, 0);
         return 0.5f * (divides_ ? own / factor : own * factor);
+    }
+    float scale(std::int64_t row, std::int64_t group) const {
+        return scale(number_at(*scales_, row * (cols_ / group_) + group));
     }
     Choice choose() const override {
         if (cols_ % kernels::kPackedGroup != 0) return {};
-        Choice choice{kernels::QuantType::packed, kernels::NVFP4::packing()};
+        Choice choice{kernels::QuantType::packed, kernels::NVFP4::packing(), {}};
         choice.packing.plain = kernels::QuantType::f32;
         return choice;
     }
@@ -83,22 +90,22 @@ private:
             }
         }
     }
+    // Neighbours share a byte here as in packed rows, so codes are copied.
     void read_packed(std::int64_t first, std::int64_t count, std::byte* out) const override {
-        constexpr int kGroup = kernels::kPackedGroup;
-        for (std::int64_t row = first; row < first + count; ++row) {
-            for (std::int64_t begin = 0; begin < cols_; begin += kGroup) {
-                for (std::int64_t g = begin / group_; g < (begin + kGroup) / group_; ++g) {
-                    out = kernels::put_bytes(out, scale(row, g));
-                }
-                std::uint8_t codes[kGroup];
-                for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<std::uint8_t>(code(row, begin + i));
-                out = kernels::put_codes(out, 4, codes);
+        constexpr std::int64_t kGroup = kernels::kPackedGroup, kBytes = kGroup / 2;
+        const std::byte* own = scales_->data + first * (cols_ / group_);
+        const std::byte* codes = weight_->data + first * (cols_ / 2);
+        for (std::int64_t g = 0; g < count * (cols_ / kGroup); ++g, codes += kBytes) {
+            for (std::int64_t h = 0; h < kGroup / group_; ++h, ++own) {
+                out = kernels::put_bytes(out, scale_of_[std::to_integer<std::size_t>(*own)]);
             }
+            out = std::copy_n(codes, kBytes, out);
         }
     }
 
     const TensorInfo* factor_ = nullptr;
     bool divides_ = false;
+    std::array<float, 256> scale_of_;  // of each byte of scales_
 };
 
 class Mxfp4Matrix final : public Fp4Matrix {
@@ -111,7 +118,7 @@ public:
     }
 
 private:
-    Choice choose() const override { return {kernels::QuantType::mxfp4, {}}; }
+    Choice choose() const override { return {kernels::QuantType::mxfp4, {}, {}}; }
     void read(std::int64_t first, std::int64_t count, float* out) const override {
         std::vector<std::byte> blocks;
         const kernels::TensorView view = join_mxfp4(weight_->data, scales_->data, first, 1, count, cols_, blocks);

@@ -28,7 +28,7 @@ public:
         scales_ = tensors.find(".weight_scale_inv", {"F32", "BF16", "F16"});
         if (scales_ == nullptr) scales_ = &tensors.need(".weight_scale", {"F32", "BF16", "F16"});
         read_blocks(folder, tensors);
-        check_scales(tensors);
+        tensors.need_sane_scales(*scales_);
         for (const char* unused : {".input_scale", ".k_scale", ".v_scale"}) tensors.take(unused);
         parts_ = tensors.parts();
     }
@@ -56,16 +56,11 @@ private:
         blocks_ = (cols_ - 1) / block_cols_ + 1;
     }
 
-    // NaN is found where all weights are checked.
-    void check_scales(const ModuleTensors& tensors) const {
-        for (std::int64_t i = 0; i < scales_->elements(); ++i)
-            tensors.need_sane_scale(*scales_, number_at(*scales_, i));
-    }
-
     Choice choose() const override {
         constexpr std::int64_t kGroup = kernels::kPackedGroup;
         if (cols_ % kGroup != 0 || (blocks_ > 1 && block_cols_ % kGroup != 0)) return {};
-        Choice choice{.type = kernels::QuantType::packed, .packing = {}};
+        Choice choice;
+        choice.type = kernels::QuantType::packed;
         choice.packing.form = kernels::ScaleForm::e4m3;
         for (std::int64_t begin = 0; begin < cols_; begin += kGroup) {
             const bool head = begin % block_cols_ == 0;

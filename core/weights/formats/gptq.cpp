@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kMethods[] = {"gptq"};
 constexpr std::string_view kMark = ".qweight";
+constexpr std::int64_t kWord = 4;  // bytes
 
 class GptqMatrix final : public IntegerMatrix {
 public:
@@ -38,6 +39,10 @@ public:
                     (groups_ == 1 ? "one group" : "groups of " + std::to_string(cols_ / groups_)) +
                     (ordered_ ? ", act-order" : "");
         parts_ = tensors_.parts();
+        stream_ = {.data = weight_->data, .row_step = kWord, .word_step = kWord * rows_};
+        halves_ = scales_->type == "F16";
+        // Rows lie side by side, so that a line of the cache has words of several; all of an order are read at once.
+        if (!ordered_) tile_rows_ = 64;
     }
 
 private:
@@ -65,9 +70,17 @@ private:
     void read_groups(const Folder& folder) {
         const std::int64_t groups = zeros_->shape[0];
         tensors_.need_shape(*scales_, {groups, rows_});
+        tensors_.need_sane_scales(*scales_);
         std::int64_t size = folder.settings.get_int_or("group_size", -1);
-        const bool stated = size > 0 && size <= cols_ && (cols_ + size - 1) / size == groups;
-        if (!stated) size = (cols_ + groups - 1) / groups;
+        const bool whole = size == -1 || size > cols_;
+        const bool fits = whole ? groups == 1 : size > 0 && (cols_ - 1) / size + 1 == groups;
+        // Settings for some modules (dynamic) may say otherwise; then the tensors count.
+        if (!fits && folder.settings.has("group_size") && folder.settings.is_off("dynamic")) {
+            tensors_.fail(*scales_, "has " + std::to_string(groups) + (groups == 1 ? " group" : " groups") + " for " +
+                                        std::to_string(cols_) + " inputs and the configuration says group_size " +
+                                        std::to_string(size));
+        }
+        if (!fits || whole) size = (cols_ + groups - 1) / groups;
         if ((cols_ + size - 1) / size != groups) {
             tensors_.fail(*scales_, "has " + std::to_string(groups) + " groups, which do not divide " +
                                         std::to_string(cols_) + " inputs");
@@ -103,19 +116,6 @@ private:
         offset_ = version == "gptq" ? 1 : 0;
     }
 
-    void codes(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
-        const std::uint32_t mask = (1u << bits_) - 1u;
-        for (std::int64_t i = 0; i < cols_; ++i) {
-            const std::int64_t bit = i * bits_, word = bit / 32;
-            const int shift = static_cast<int>(bit % 32);
-            const bool both = shift + bits_ > 32;
-            for (std::int64_t r = 0; r < count; ++r) {
-                std::uint32_t code = word_at(*weight_, word * rows_ + first + r) >> shift;
-                if (both) code |= word_at(*weight_, (word + 1) * rows_ + first + r) << (32 - shift);
-                out[r * cols_ + i] = static_cast<std::uint8_t>(code & mask);
-            }
-        }
-    }
     float scale(std::int64_t row, std::int64_t group) const override {
         return number_at(*scales_, group * rows_ + row);
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -36,8 +37,10 @@ public:
     // Counts among the module's tensors what no number depends on, if it is there.
     void take(std::string_view suffix);
     void need_shape(const TensorInfo& tensor, const std::vector<std::int64_t>& shape) const;
-    // That a scale of a float32 tensor is no larger than any float16 number: what it multiplies reaches 1 and more.
+    // That a scale is a number, and no larger than any float16 number: what it multiplies reaches 1 and more.
     void need_sane_scale(const TensorInfo& tensor, float scale) const;
+    // The same of all numbers of a tensor of F16, BF16 or F32, in one pass; the message says where. `what`: "scale".
+    void need_sane_scales(const TensorInfo& tensor, std::string_view what = "scale") const;
     [[noreturn]] void fail(const TensorInfo& tensor, const std::string& what) const;
     std::vector<const TensorInfo*> parts() const { return parts_; }
 
@@ -52,7 +55,11 @@ private:
 // Number `at` of a tensor of F16, BF16, F32 or F8_E4M3.
 float number_at(const TensorInfo& tensor, std::int64_t at);
 // Number `at` of a tensor of 32-bit words.
-std::uint32_t word_at(const TensorInfo& tensor, std::int64_t at);
+inline std::uint32_t word_at(const TensorInfo& tensor, std::int64_t at) {
+    std::uint32_t word;
+    std::memcpy(&word, tensor.data + at * 4, sizeof word);
+    return word;
+}
 // An eight-bit float with four bits of exponent; 0x7f and 0xff are NaN.
 float e4m3(std::uint8_t byte);
 // `count` up to 8 bits from bit `bit` of a stream of little-endian words, of which word w is word_at(tensor, at(w)).

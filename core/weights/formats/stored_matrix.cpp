@@ -10,7 +10,7 @@ namespace foresay::core {
 std::int64_t StoredMatrix::stored_bytes() const {
     std::int64_t bytes = 0;
     for (const TensorInfo* part : parts_) bytes += part->bytes;
-    return bytes;
+    return bytes / sharing_;
 }
 
 const StoredMatrix::Choice& StoredMatrix::chosen() const {
@@ -28,11 +28,9 @@ std::int64_t StoredMatrix::packed_row_bytes() const {
 }
 
 void StoredMatrix::pack(RowRange range, std::byte* out) const {
-    // Formats that store columns read this many outputs from one line of the cache.
-    constexpr std::int64_t kTile = 16;
     const kernels::QuantType type = packed();
     const std::int64_t row_bytes = packed_row_bytes();
-    const std::int64_t tile = range.step == 1 ? kTile : 1;
+    const std::int64_t tile = range.step == 1 ? tile_rows_ : 1;
     parallel_rows((range.count + tile - 1) / tile, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             const std::int64_t row = t * tile, count = std::min(tile, range.count - row);

@@ -6,7 +6,7 @@
 //           changes no number of values().
 // Life:     tensors are those of a TensorTable, which must outlive the matrix.
 // Threads:  immutable after its reader made it; any thread may read. pack() uses all cores.
-// Cost:     making one reads headers, orders of inputs and scales of FP8; packed() reads scales and zeros, once.
+// Cost:     making one reads headers, orders of inputs and scales; packed() reads scales and zeros, once.
 // Errors:   readers throw Error for tensors that contradict each other.
 #pragma once
 
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/weights/tensor_table.h"
+#include "kernels/quant/narrow_codes.h"
 #include "kernels/quant/packing.h"
 #include "kernels/quant_type.h"
 
@@ -43,7 +44,7 @@ public:
     bool padded() const { return padded_; }
     // "GPTQ, 4 bits, groups of 128".
     const std::string& encoding() const { return encoding_; }
-    // All tensors that it is made of.
+    // All tensors that it is made of. Experts may share them; stored_bytes() is its own share.
     std::span<const TensorInfo* const> parts() const { return parts_; }
     std::int64_t stored_bytes() const;
 
@@ -52,6 +53,8 @@ public:
     kernels::QuantType packed() const { return chosen().type; }
     const kernels::Packing* packing() const;
     std::int64_t packed_row_bytes() const;
+    // The numbers that the codes of packed() may have, if it has blocks of codes.
+    const kernels::CodeRange& code_range() const { return chosen().codes; }
     // `out` holds range.count rows of packed().
     void pack(RowRange range, std::byte* out) const;
     // The numbers of one row; `out` holds cols() values. The exact path, which packed rows are tested against.
@@ -61,6 +64,7 @@ protected:
     struct Choice {
         kernels::QuantType type = kernels::QuantType::f32;
         kernels::Packing packing;  // of QuantType::packed
+        kernels::CodeRange codes;
     };
     // What packed() and packing() return.
     virtual Choice choose() const { return {}; }
@@ -73,6 +77,9 @@ protected:
     bool padded_ = false;
     std::string encoding_;
     std::vector<const TensorInfo*> parts_;
+    // Neighbouring rows that are packed together: formats that store columns have this many in a line of the cache.
+    std::int64_t tile_rows_ = 16;
+    std::int64_t sharing_ = 1;  // matrices that lie in the same tensors: experts
 
 private:
     const Choice& chosen() const;

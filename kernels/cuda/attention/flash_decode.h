@@ -4,8 +4,7 @@
 // Bits:     those of attend_group() (decode_attention.cuh): the same products in the same order. So what launches a
 //           forward may choose either form by speed alone.
 // Limits:   no trees, no capped scores and no sinks; heads padded to 64 or 128; devices with bulk copies and 200 KiB of
-// shared
-//           memory (sm_90 and sm_100).
+//           shared memory (sm_90 and sm_100).
 // Errors:   launch_flash_decode throws Error.
 #pragma once
 

@@ -3,8 +3,7 @@
 //
 // Bits:     those of launch_attend_prefill(), so either may run, by speed alone.
 // Limits:   no trees, no capped scores, no sinks, heads of 64 to 256 values; float16; devices with bulk copies and 200
-// KiB of
-//           shared memory (sm_90 and sm_100).
+//           KiB of shared memory (sm_90 and sm_100).
 // Errors:   launch_flash_prefill throws Error.
 #pragma once
 

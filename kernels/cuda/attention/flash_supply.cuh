@@ -104,7 +104,7 @@ struct FlashForm : KvFragmentForm<kWidth, kFormat> {
     };
 };
 
-// Of a set of tiles, or of one: which blocks of a chunk it attends to.
+// For a set of tiles, or for one: which blocks of a chunk it attends to.
 struct ChunkSpan {
     int32_t first_chunk, last_chunk;
     int32_t least, end;  // positions

@@ -12,8 +12,7 @@
 //           positions) in an order of our own, not the natural one; queries and weights are stored in the same order
 //           (value_of, position_of).
 // Low bits: 16 bytes of a run as above have fewer bits of more codes (kernels/cuda/memory/low_codes.h). How many is
-// known
-//           at run time only: one kernel serves all such formats.
+//           known at run time only: one kernel serves all such formats.
 // Codes:    int8 codes become float16 by integer instructions, exactly; the scale of a key multiplies its score, the
 //           scale of a value its weight.
 #pragma once

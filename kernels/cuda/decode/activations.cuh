@@ -51,23 +51,26 @@ struct ActivationForm {
     static constexpr int planes = floats ? 2 : 1;  // high and low part
     // Four-bit floats: their float16 are 2^-14 times the numbers, and have no offset.
     static constexpr bool float_codes = E == QuantType::mxfp4;
+    // Packed rows: as q4_0, but scales undo those of the codes, and the sums of 16 inputs stay float32 (packed.cuh).
+    static constexpr bool packed = E == QuantType::packed;
     static constexpr bool has_sums = !floats && !float_codes;
     // What undoes the scale of the codes.
-    static constexpr float code_scale = floats ? 1.0f : float_codes ? 8192.0f : kCodeScale;
+    static constexpr float code_scale = floats || packed ? 1.0f : float_codes ? 8192.0f : kCodeScale;
     static constexpr bool minima = E == QuantType::q4_k || E == QuantType::q5_k;
-    static constexpr int sum_inputs = E == QuantType::q6_k ? 16 : 32;  // inputs per sum
+    static constexpr int sum_inputs = E == QuantType::q6_k || packed ? 16 : 32;  // inputs per sum
     // Pairs c = 2, 3 are multiplied with codes four bits higher in their word, so these inputs are scaled by 1 / 16.
     static constexpr bool quarters_lowered = has_sums && E != QuantType::q8_0;
     // What a sum is multiplied by: minus the offset of the codes, scaled as the codes are. With minima: a power of two
     // that keeps the sum in range, which kMinimumScale undoes.
-    static constexpr float sum_factor = minima                 ? -0.03125f
+    static constexpr float sum_factor = packed                 ? 1.0f
+                                        : minima               ? -0.03125f
                                         : E == QuantType::q4_0 ? -8.0f / kCodeScale
                                         : E == QuantType::q8_0 ? -128.0f / kCodeScale
                                                                : -32.0f / kCodeScale;
     static constexpr int blocks = kSplitInputs / gemv_warps(E) / block_format(E).inputs;  // most of a slice
     static constexpr int groups = kSplitInputs / gemv_warps(E) / 32;
-    // Words of sums per block and eight rows.
-    static constexpr int sum_words = !has_sums ? 0 : minima ? 2 : E == QuantType::q6_k ? 4 : 1;
+    // Words of sums per block and eight rows, as operands.
+    static constexpr int sum_words = !has_sums || packed ? 0 : minima ? 2 : E == QuantType::q6_k ? 4 : 1;
 };
 inline constexpr float kMinimumScale = 32.0f;  // minima enter as code x 2^-24, so this is all that is left to undo
 

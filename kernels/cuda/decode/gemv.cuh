@@ -258,7 +258,7 @@ __device__ __forceinline__ void multiply_cta_share(const Args& args, char* share
     ring.park();
 }
 
-// Of the type that the op of step s says.
+// With the type that the op of step s says.
 template <int NT, class Args>
 __device__ __forceinline__ void multiply_mix_share(const Args& args, int s, char* shared) {
     const QuantType e = args.op(s).quant_type;

@@ -263,7 +263,7 @@ inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
     return few;
 }
 
-// Of a rank's part of all layers (rank_link.h).
+// For a rank's part of all layers (rank_link.h).
 struct LinkedArgs : GemvArgs<kManySteps> {
     static constexpr bool kLinked = true;
     LinkTable* link = nullptr;

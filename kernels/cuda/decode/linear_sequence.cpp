@@ -366,7 +366,8 @@ void LinearSequence::State::flush() {
     const GemvScratch& scratch = gemv_scratch();
     // Linked K-quants have the kernels of a mix, whether or not they are one.
     const bool as_mix = mixes_ || (link_ != nullptr && share_launch(quant_type_, kLargestOfMix));
-    const int processors = info.processors - (link_ != nullptr ? link_->processors_kept() : 0);
+    const int processors =
+        info.processors - (link_ != nullptr ? link_->processors_kept(info.processors, args_.rows) : 0);
     check(plan_gemv(as_mix ? kLargestOfMix : quant_type_, scratch, info.shared_bytes, processors, 1,
                     std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
           "ops that fit alone fit together");

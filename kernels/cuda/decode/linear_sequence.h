@@ -23,7 +23,7 @@ struct LinearSequence::State {
         mixes_ = false;
     }
 
-    // Of a rank's part of all layers (rank_link.h): the next launch is linked, or with `probes` nothing is launched
+    // For a rank's part of all layers (rank_link.h): the next launch is linked, or with `probes` nothing is launched
     // until end_link(). After that as before. `x`: of the workspace.
     struct LinkPlan {
         LinkedStream stream;

@@ -14,6 +14,7 @@
 // Threads:  plain C++, for the host and for kernels (host_link.cu).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/host_device.h"
@@ -25,6 +26,12 @@ inline constexpr std::int32_t kMailFloats = 1 << 20;  // of a slot
 inline constexpr std::int32_t kPacketsOfSlot = kMailFloats / 2;
 inline constexpr std::int32_t kHandOversOfLayer = 4;
 inline constexpr std::int32_t kLinkBuffers = 3;  // kFlaggedBuffers
+
+// CTAs that send the words of a rank, and as many receive those of the others. One keeps as many packets in flight as a
+// row needs, and each takes a multiprocessor from the decode kernel.
+constexpr std::int32_t forwarder_pairs(std::int32_t processors, std::int32_t rows) {
+    return rows <= 1 ? 1 : std::clamp(processors / 32, 1, 4);
+}
 
 struct MailPacket {
     float first;

@@ -14,63 +14,11 @@
 #pragma once
 
 #include "kernels/cuda/decode/gemv.cuh"
+#include "kernels/cuda/decode/packed_header.cuh"
 #include "kernels/cuda/decode/packed_plan.cuh"
 #include "kernels/cuda/weights/packed_codes.cuh"
 
 namespace foresay::kernels::cuda {
-
-// A copy of a matrix's header in shared memory: reads of the device's memory queue after the weights.
-class SharedHeader {
-public:
-    explicit __device__ SharedHeader(std::uint32_t address) : address_(address) {}
-    // Word i of sixteen, each 16 bytes.
-    static __device__ uint4 word(const std::uint8_t* panels, int i) {
-        return __ldg(reinterpret_cast<const uint4*>(panels) + i);
-    }
-    __device__ void put(int i, const uint4& word) const {
-        store_shared2(address_ + i * 16, {word.x, word.y});
-        store_shared2(address_ + i * 16 + 8, {word.z, word.w});
-    }
-    static constexpr int kWords = sizeof(PackedHeader) / 16;
-
-    __device__ std::uint32_t panel_bytes() const { return load(offsetof(PackedHeader, panel_bytes)); }
-    __device__ std::uint32_t panels_at() const { return load(offsetof(PackedHeader, panels_at)); }
-    __device__ PanelScales scales() const {
-        return static_cast<PanelScales>(load(offsetof(PackedHeader, scales)) & 255u);
-    }
-    __device__ bool minimum_is_zero() const {
-        return (load(offsetof(PackedHeader, scales)) >> 8 & kMinimumIsZero) != 0;
-    }
-    __device__ float factor(std::uint32_t row) const {
-        return __uint_as_float(load(offsetof(PackedHeader, factor) + row % 2 * 4));
-    }
-    __device__ uint4 table() const { return load_shared4(address_ + offsetof(PackedHeader, table)); }
-    __device__ PackedRun run(int number) const {
-        const uint4 bits = load_shared4(address_ + offsetof(PackedHeader, runs) + number * 16);
-        PackedRun out;
-        out.first = static_cast<std::uint16_t>(bits.x);
-        out.end = static_cast<std::uint16_t>(bits.x >> 16);
-        out.lines = static_cast<std::uint8_t>(bits.y);
-        out.kind = static_cast<CodeKind>(bits.y >> 8 & 255u);
-        out.apart = (bits.y >> 16 & 255u) != 0;
-        out.chunk = static_cast<std::uint8_t>(bits.y >> 24);
-        out.offset = bits.z;
-        out.zero = __uint_as_float(bits.w);
-        return out;
-    }
-    // The run of a block, from run `from` on.
-    __device__ int run_of(int from, int block) const {
-        while (block >= static_cast<int>(load(offsetof(PackedHeader, runs) + from * 16) >> 16)) ++from;
-        return from;
-    }
-
-private:
-    __device__ std::uint32_t load(std::size_t at) const {
-        return static_cast<std::uint32_t>(load_shared1(address_ + static_cast<std::uint32_t>(at)));
-    }
-    std::uint32_t address_;
-};
-static_assert(offsetof(PackedHeader, scales) == 8 && offsetof(PackedHeader, flags) == 9);
 
 template <int NT, class Args>
 class CopyRing<QuantType::packed, NT, Args> {
@@ -392,29 +340,12 @@ private:
             if (lane % 4 == 0) {
                 const float sums[2] = {fmaf(first[2], 16.0f, first[0]), fmaf(second[2], 16.0f, second[0])};
 #pragma unroll
-                for (int s = 0; s < 2; ++s) {
-                    asm volatile("st.shared.f32 [%0], %1;" ::"r"(sums_ + g * 64 + s * 32 + lane), "f"(sums[s])
-                                 : "memory");
-                }
+                for (int s = 0; s < 2; ++s) store_shared1(sums_ + g * 64 + s * 32 + lane, sums[s]);
             }
         }
     }
 
     std::uint32_t operands_ = 0, sums_ = 0, header_ = 0;
-};
-
-// A block in shared memory, as load_pairs() reads it.
-struct SharedBlock {
-    std::uint32_t address;
-    __device__ std::uint32_t one(int at) const {
-        return static_cast<std::uint32_t>(load_shared1(address + static_cast<std::uint32_t>(at)));
-    }
-    __device__ uint2 two(int at) const {
-        uint2 v;
-        load_shared2(v.x, v.y, address + static_cast<std::uint32_t>(at));
-        return v;
-    }
-    __device__ uint4 four(int at) const { return load_shared4(address + static_cast<std::uint32_t>(at)); }
 };
 
 // What the products of a matrix have in common.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/cuda/decode/link_failure.h"
 #include "kernels/cuda/decode/rank_link.cuh"
 
 namespace foresay::kernels::cuda {
@@ -29,7 +30,7 @@ __global__ void begin(LinkTable* link, float* words, LinkedStream rows, bool emb
             asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(ready) : "l"(&link->ready[thread]) : "memory");
             if (static_cast<std::int32_t>(ready - link->launches) >= 0) break;
             if (global_time() < end) continue;
-            asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" ::"l"(&link->failed) : "memory");
+            atomicOr(&link->failed, kGaveUp | 2u << thread);
             break;
         }
     }

@@ -14,15 +14,15 @@
 // Through host memory the three store on their own device alone, and know no peers. On a stream of its own runs
 //
 //   forward_words  sends the words that this rank makes, and stores those of the others, as they come (link_mail.h). It
-//                  has kForwarders multiprocessors, which the decode kernel leaves to it
+//                  has two multiprocessors and more, which the decode kernel leaves to it
 //
 // Reset:    words are kNotReady again before a peer stores the next ones. Between launches that is what begin_linked
 //           waits for. Within one it follows from the data: a rank resets the words of layer l before it makes any of
 //           layer l + 2 (gemv.h, kFlaggedBuffers), and a peer needs those before it makes words of layer l + 3, the
 //           next to lie in the same buffer. What is sent through host memory is read again by the sender, before the
 //           peers can depend on it, and so before its reset.
-// Waits:    all of them end at LinkTable::deadline; the launch then goes on with what there is, sets `failed`, and the
-//           host throws. So does every launch after it: the link is broken, because words may still be on their way.
+// Waits:    all of them end at LinkTable::deadline; the launch then goes on with what there is and sets `failed`. Then
+//           every later one does, because words may still be on their way, until the link is mended (link_repair.h).
 // Order:    stores to a peer are relaxed and at the scope of the system. Each word carries its own flag, so none has to
 //           be ordered after another one; only `ready` is stored with a release.
 // Threads:  as kernels/ops.h. Kernels of all ranks must be launched before any is waited for.
@@ -40,7 +40,6 @@ namespace foresay::kernels::cuda {
 
 inline constexpr int kMostPeers = 7;
 inline constexpr std::size_t kLinkFloats = std::size_t{6} << 20;  // of flagged words, as much as GemvScratch has
-inline constexpr int kForwarders = 2;                             // CTAs, and so multiprocessors, of forward_words
 inline constexpr std::uint64_t kLinkPatience = 2'000'000'000;     // ns that a launch may wait, all waits together
 
 // In the memory of its rank. Peers in the order of the ranks, without the own one.
@@ -51,7 +50,7 @@ struct LinkTable {
     std::uint32_t ready[kMostPeers] = {};      // launches after which the peer has reset its words
     std::uint32_t launches = 0;                // that have ended here
     std::uint32_t departures = 0;              // CTAs of finish_linked that have ended
-    std::uint32_t failed = 0;                  // 1: a wait has ended without what it waited for
+    std::uint32_t failed = 0;                  // kGaveUp and more (link_failure.h); 0: no wait has ended in vain
     std::uint64_t deadline = 0;                // of the launch, by globaltimer
     // Through host memory.
     MailPacket* mail = nullptr;   // kMailSlots of them
@@ -69,11 +68,13 @@ public:
     static bool connect_through_host(std::span<RankLink* const> ranks);
 
     bool through_host() const { return host_ != nullptr; }
-    // Multiprocessors that the decode kernel must leave free.
-    int processors_kept() const { return through_host() ? kForwarders : 0; }
+    // Of so many multiprocessors those that the decode kernel must leave free in a forward of `rows` rows.
+    int processors_kept(int processors, std::int32_t rows) const {
+        return through_host() ? 2 * forwarder_pairs(processors, rows) : 0;
+    }
     // Through host memory: enqueues forward_words, to run beside what is enqueued on the stream from now on, and lets
-    // the stream wait for its end.
-    void start_forwarders(const Stream& stream, const MailRoute& route) const;
+    // the stream wait for its end. `processors`: of the device, or of the rank's part of it.
+    void start_forwarders(const Stream& stream, const MailRoute& route, int processors) const;
     void await_forwarders(const Stream& stream) const;
     float* words() const { return words_.data(); }
     LinkTable* table() const { return table_.data(); }
@@ -83,7 +84,7 @@ public:
     bool failed() const { return *failed_.data() != 0; }
 
 private:
-    // Of a rank whose words pass through host memory.
+    // For a rank whose words pass through host memory.
     struct HostWay {
         std::shared_ptr<MappedBuffer<MailPacket>> mail;  // of all ranks
         Stream stream;

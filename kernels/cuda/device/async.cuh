@@ -167,6 +167,9 @@ __device__ inline int load_shared1(std::uint32_t address) {
 __device__ inline void store_shared2(std::uint32_t address, uint2 value) {
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
 }
+__device__ inline void store_shared1(std::uint32_t address, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
 __device__ inline void load_shared2(std::uint32_t& a, std::uint32_t& b, std::uint32_t address) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address));
 }

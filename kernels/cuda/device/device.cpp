@@ -140,18 +140,6 @@ CudaVersions cuda_versions() {
     return versions;
 }
 
-std::int32_t cuda_capability(std::string_view detail) {
-    const std::string_view name = detail.substr(0, detail.find(','));
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
-    for (int device = 0; device < count; ++device) {
-        cudaDeviceProp properties{};
-        if (cudaGetDeviceProperties(&properties, device) == cudaSuccess && name == properties.name)
-            return properties.major * 10 + properties.minor;
-    }
-    return 0;
-}
-
 bool cuda_peer_access(std::int32_t from, std::int32_t to) {
     if (cuda::forbids_peer_access()) return false;
     int can = 0;

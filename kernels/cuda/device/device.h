@@ -101,6 +101,14 @@ public:
     operator cudaStream_t() const { return handle_; }
     // Waits for everything enqueued so far; throws what went wrong on the device since the last time.
     void wait() const { cuda_check(cudaStreamSynchronize(handle_), "the device failed"); }
+    // Whether all of that has run. Needs no DeviceScope.
+    bool has_run() const { return has_run(cudaStreamQuery(handle_)); }
+    // What the query of a stream or of an event has returned; throws Error when the device has failed.
+    static bool has_run(cudaError_t status) {
+        if (status == cudaErrorNotReady) return false;
+        cuda_check(status, "the device failed");
+        return true;
+    }
 
 private:
     explicit Stream(cudaStream_t handle) : handle_(handle), device_(current_device()) {}
@@ -123,6 +131,10 @@ public:
     Event& operator=(const Event&) = delete;
     void record(const Stream& stream) { cuda_check(cudaEventRecord(handle_, stream), "cannot record an event"); }
     void wait() const { cuda_check(cudaEventSynchronize(handle_), "the device failed"); }
+    // Whether the stream has come to it. Needs no DeviceScope.
+    bool has_come() const { return Stream::has_run(cudaEventQuery(handle_)); }
+    // For destructors: whatever has become of the device.
+    void wait(const std::nothrow_t&) const noexcept { cudaEventSynchronize(handle_); }
     // What is enqueued on the stream from now on, which may be another device's, waits for the event.
     void await_on(const Stream& stream) const {
         cuda_check(cudaStreamWaitEvent(stream, handle_, 0), "cannot wait for an event");

@@ -3,7 +3,8 @@
 // The decode kernel's thread blocks wait for each other, so all of them must be resident, and they count in memory that
 // belongs to the device (kernels/cuda/decode/gemv.h). Two launches that ran side by side would wait for multiprocessors
 // that the other holds, and count in each other's counters. So a device has one stream, and every backend of the device
-// enqueues on it. Backends that must run at the same time have a context each, with a part of the multiprocessors.
+// enqueues on it; only copies may run beside. Backends that must run at the same time have a context each, with a part
+// of the multiprocessors.
 //
 // Life:     made at the first use, kept for as long as the process runs.
 // Threads:  of() and current() from any. A thread that enqueues, waits or captures holds a DeviceScope of the device: a

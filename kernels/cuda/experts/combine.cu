@@ -1,5 +1,6 @@
 // The sum of a row's experts, by ascending id, and what becomes of it: post norm, then the branch or x. With a post
-// norm a CTA has a whole row; without one, several share it.
+// norm a CTA has a whole row; without one, several share it. Before it, where devices share the experts: slots from
+// other devices, a CTA per slot.
 
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -56,7 +57,39 @@ __global__ void __launch_bounds__(kThreads) combine(const CombineCall c) {
     }
 }
 
+// Reads the memory of other devices, from where the owner's L2 has it.
+__global__ void __launch_bounds__(kThreads) take_slots(const TakeSlotsCall c) {
+    const auto slot = static_cast<std::int64_t>(blockIdx.x);
+    const std::int32_t expert = __ldcg(c.choice + slot);
+    const float* from = nullptr;
+    for (int i = 0; i < c.count; ++i) {
+        if (c.owners[i].experts.has(expert)) from = c.owners[i].out;
+    }
+    if (from == nullptr) return;
+    const auto* const in = reinterpret_cast<const float4*>(from + slot * c.width);
+    auto* const out = reinterpret_cast<float4*>(c.out + slot * c.width);
+    for (int i = static_cast<int>(threadIdx.x); i < c.width / 4; i += kThreads) out[i] = __ldcg(in + i);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    clear_slots(const std::int32_t* choice, std::int32_t width, OwnExperts own, float* out) {
+    const auto slot = static_cast<std::int64_t>(blockIdx.x);
+    if (own.has(__ldcg(choice + slot))) return;
+    for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads) out[slot * width + i] = 0.0f;
+}
+
 }  // namespace
+
+void launch_take_slots(cudaStream_t stream, const TakeSlotsCall& call) {
+    take_slots<<<static_cast<unsigned>(call.slots), kThreads, 0, stream>>>(call);
+    launched("slots of other devices");
+}
+
+void launch_clear_slots(cudaStream_t stream, std::int32_t slots, std::int32_t width, OwnExperts own,
+                        const ExpertBuffers& with) {
+    clear_slots<<<static_cast<unsigned>(slots), kThreads, 0, stream>>>(with.choice, width, own, with.out);
+    launched("slots of no expert");
+}
 
 void launch_combine(cudaStream_t stream, const CombineCall& call) {
     const bool normed = call.post_norm.weight != nullptr;

@@ -3,6 +3,9 @@
 //
 // Terms:    a slot is a row's use of one expert: slot t K + i is the i-th chosen expert of row t, by ascending id. A
 //           tile is up to kExpertRows slots of one expert, which one reading of its weights multiplies.
+//           Own experts are those whose weights are here: all, or a part where devices share the layer
+//           (kernels/layer_share.h). The choice has ids among all experts; tiles and groups have slots of own experts
+//           only, and ids among those.
 //
 // Data flow of an op, T rows of which each uses K of E experts:
 //
@@ -11,6 +14,9 @@
 //   launch_products   x of the slot's row --norm, gate and up, biases, activation--> ff [slots, Fe]
 //   launch_products   ff --down, bias--> out [slots, D]
 //   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch
+//
+// Where devices share the layer, launch_take_slots() comes before the sum: each takes the slots of the others' experts
+// from their memory. A slot has one owner, and values are copied as they are.
 //
 // Prefill rows have other products, where the device has wgmma: grouped.h.
 //
@@ -29,6 +35,7 @@
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/weights/panels.h"
+#include "kernels/host_device.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
@@ -37,6 +44,14 @@ inline constexpr int kExpertRows = 8;
 inline constexpr int kFusedSlots = 512;   // up to so many slots the router is one launch
 inline constexpr int kMaxExperts = 1024;  // E
 inline constexpr int kMaxUsed = 32;       // K
+
+// Experts [first, first + count) of all.
+struct OwnExperts {
+    std::int32_t first = 0, count = 0;
+    FORESAY_HOST_DEVICE bool has(std::int32_t expert) const {
+        return static_cast<std::uint32_t>(expert - first) < static_cast<std::uint32_t>(count);
+    }
+};
 
 // What one reading of an expert's weights multiplies.
 struct ExpertTile {
@@ -106,6 +121,7 @@ constexpr std::int64_t most_groups(std::int64_t slots, std::int64_t experts) {
 struct RouterCall {
     std::int32_t rows = 0, width = 0;  // T, D
     std::int32_t experts = 0, used = 0;
+    OwnExperts own;                 // of which there are tiles, or counts and ranks
     const float* x = nullptr;       // [T, D]
     NormArgs norm;                  // of what the router reads
     NormArgs expert_norm;           // whose statistics go to `stats`
@@ -132,7 +148,7 @@ struct CombineCall {
     ExpertBuffers with;
 };
 
-// gate and up (interleaved panels), or down.
+// gate and up (interleaved panels), or down. `experts`, and their ids: own ones.
 struct ProductsCall {
     bool gate_up = false;
     QuantType quant_type = QuantType::f32;
@@ -142,6 +158,7 @@ struct ProductsCall {
     std::int32_t blocks = 0;               // of a panel
     std::int32_t inputs = 0, rows = 0;     // of an expert's stack, without padding
     std::int32_t slots = 0, used = 0, experts = 0;
+    bool part = false;                              // of the experts: some slots are in no tile
     std::int32_t processors = 1, shared_bytes = 0;  // of the device; of a multiprocessor
     const float* x = nullptr;                       // gate_up: [T, D]; down: [slots, Fe]
     NormArgs norm;                                  // gate_up
@@ -154,5 +171,25 @@ struct ProductsCall {
 void launch_products(cudaStream_t stream, const ProductsCall& call);
 
 void launch_combine(cudaStream_t stream, const CombineCall& call);
+
+inline constexpr int kMostOwners = 8;
+// Where the slots of some experts are.
+struct SlotOwner {
+    OwnExperts experts;
+    const float* out = nullptr;  // [slots, D], memory that this device reaches
+};
+struct TakeSlotsCall {
+    std::int32_t slots = 0, width = 0;
+    const std::int32_t* choice = nullptr;  // [slots]
+    float* out = nullptr;                  // [slots, D]
+    std::int32_t count = 0;
+    SlotOwner owners[kMostOwners];
+};
+// After an event that the stream awaits, so it does not begin before its predecessors have ended.
+void launch_take_slots(cudaStream_t stream, const TakeSlotsCall& call);
+
+// Zeros in the slots of experts that are not own ones.
+void launch_clear_slots(cudaStream_t stream, std::int32_t slots, std::int32_t width, OwnExperts own,
+                        const ExpertBuffers& with);
 
 }  // namespace foresay::kernels::cuda

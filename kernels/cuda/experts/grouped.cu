@@ -72,11 +72,16 @@ __global__ void __launch_bounds__(kGroupThreads) make_groups(const GroupsCall c)
     const auto e = static_cast<int>(threadIdx.x);
     const int slot = static_cast<int>(blockIdx.x) * kGroupThreads + e;
     int expert = 0, rank = 0;
+    bool exists = false;
     if (slot < c.slots) {
-        expert = __ldcg(c.to.choice + slot);
-        rank = __ldcg(c.to.rank + slot);
+        const int chosen = __ldcg(c.to.choice + slot);
+        exists = c.own.has(chosen);
+        if (exists) {
+            expert = chosen - c.own.first;
+            rank = __ldcg(c.to.rank + slot);
+        }
     }
-    const int count = e < c.experts ? __ldcg(c.to.counts + e) : 0;
+    const int count = e < c.own.count ? __ldcg(c.to.counts + e) : 0;
     const int eights = (count + 7) / 8;
     int all_eights, all_groups;
     const int first_eight = sum_before(eights, parts, all_eights);
@@ -96,7 +101,7 @@ __global__ void __launch_bounds__(kGroupThreads) make_groups(const GroupsCall c)
             c.to.totals[1] = all_eights;
         }
     }
-    if (slot >= c.slots) return;
+    if (!exists) return;
     c.to.order[8 * first[expert] + rank] = slot;
     if (rank % 8 != 0) return;
     const GroupSplit split((counts[expert] + 7) / 8);

@@ -1,8 +1,7 @@
 // kernels/cuda/experts/grouped.h: the products of experts for prefill rows: all rows of an expert at once.
 //
 // Terms:    a group is up to kGroupRows slots of one expert. Slots sorted by expert have positions; a group begins at
-// a
-//           multiple of eight, and what is left of its last eight is empty.
+//           a multiple of eight, and what is left of its last eight is empty.
 //
 // Data flow of an op (experts.h), with launch_router() counting the slots of each expert and the rank of each slot:
 //
@@ -38,7 +37,8 @@ bool runs_grouped(const DeviceInfo& device, QuantType quant_type);
 int grouped_shift(const Panels::Part& part);
 
 struct GroupsCall {
-    std::int32_t slots = 0, experts = 0;
+    std::int32_t slots = 0;
+    OwnExperts own;
     ExpertBuffers to;
 };
 void launch_groups(cudaStream_t stream, const GroupsCall& call);

@@ -77,6 +77,17 @@ const MoeSpec& checked(const MoeSpec& spec) {
     return spec;
 }
 
+// The own experts' matrices, in the type that all have together.
+ExpertPanels own_panels(const std::vector<TensorView>& first, const std::vector<TensorView>& second, OwnExperts own,
+                        QuantType type) {
+    if (own.count == 0) return {};
+    const auto part = [&](const std::vector<TensorView>& all) {
+        return all.empty() ? std::span<const TensorView>()
+                           : std::span(all).subspan(static_cast<std::size_t>(own.first), size(own.count));
+    };
+    return {part(first), part(second), type};
+}
+
 }  // namespace
 
 void launch_products(cudaStream_t stream, const ProductsCall& call) {
@@ -147,52 +158,70 @@ ExpertBuffers ExpertsWorkspace::view() const {
             order_.data(),  eights_.data(), groups_.data(), totals_.data(), back_.data(),   images_.data()};
 }
 
-Mixture::Stack::Stack(ExpertPanels of, DeviceBuffer<float> biases)
-    : panels(std::move(of)),
-      bias(std::move(biases)),
-      grouped(runs_grouped(DeviceContext::current().info(), panels.part().quant_type)) {
-    if (grouped) shift = grouped_shift(panels.part());
+Mixture::Stack::Stack(const std::vector<TensorView>& first, const std::vector<TensorView>& second,
+                      DeviceBuffer<float> biases, OwnExperts own)
+    : bias(std::move(biases)) {
+    const QuantType type = type_of_experts(first, second);
+    panels = own_panels(first, second, own, type);
+    grouped = runs_grouped(DeviceContext::current().info(), type);
+    if (grouped && own.count > 0) shift = grouped_shift(panels.part());
 }
 
-Mixture::Mixture(const MoeSpec& spec)
-    : shape_(checked(spec).shape),
-      norm_(spec.norm),
-      router_norm_(spec.router.norm),
+Mixture::Mixture(const MoeSpec& spec, MixtureWork work, OwnExperts own)
+    : work_(work),
+      own_(own),
+      shape_(checked(spec).shape),
       post_norm_(spec.post_norm),
-      router_(matrix(spec.router.weight)),
-      router_bias_(matrix(spec.router.bias)),
-      choice_bias_(matrix(spec.router.choice_bias)),
-      factor_(matrix(spec.router.factor)),
       gating_(spec.router.gating),
       renormalize_(spec.router.renormalize),
       router_scale_(spec.router.scale),
       groups_(spec.router.groups),
       groups_used_(spec.router.groups_used),
-      gate_up_(ExpertPanels(spec.gate, spec.up), interleaved(spec.gate_bias, spec.up_bias)),
-      down_(ExpertPanels(spec.down, {}), matrix(spec.down_bias)),
       activation_(spec.activation),
       limit_(spec.limit),
       keep_branch_(spec.keep_branch),
       scale_(spec.scale),
-      stream_scale_(spec.stream_scale) {}
+      stream_scale_(spec.stream_scale) {
+    if (work == MixtureWork::sum) return;
+    norm_ = ExpertNorm(spec.norm);
+    router_norm_ = ExpertNorm(spec.router.norm);
+    router_ = matrix(spec.router.weight);
+    router_bias_ = matrix(spec.router.bias);
+    choice_bias_ = matrix(spec.router.choice_bias);
+    factor_ = matrix(spec.router.factor);
+    gate_up_ = Stack(spec.gate, spec.up, interleaved(spec.gate_bias, spec.up_bias), own);
+    down_ = Stack(spec.down, {}, matrix(spec.down_bias), own);
+}
+
+// The largest weight of all decides, so the smallest shift.
+void Mixture::agree(std::span<Mixture* const> parts) {
+    for (Stack Mixture::*const of : {&Mixture::gate_up_, &Mixture::down_}) {
+        int shift = 127;
+        for (const Mixture* const part : parts) {
+            if (part->own_.count > 0) shift = std::min(shift, (part->*of).shift);
+        }
+        for (Mixture* const part : parts) (part->*of).shift = shift;
+    }
+}
 
 ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     const Panels::Part& part = stack.panels.part();
     ProductsCall call;
     call.quant_type = part.quant_type;
     call.panels = part.data.data();
-    call.panel_count = part.panels / shape_.experts;
+    call.panel_count = part.panels / own_.count;
     call.blocks = part.blocks;
     call.expert_bytes = int64_t{call.panel_count} * part.blocks * block_format(part.quant_type).bytes;
     call.inputs = static_cast<int32_t>(stack.panels.inputs());
     call.rows = static_cast<int32_t>(stack.panels.rows());
     call.slots = static_cast<int32_t>(slots_of(shape_, rows));
     call.used = shape_.experts_used;
-    call.experts = shape_.experts;
+    call.experts = own_.count;
+    call.part = own_.count < shape_.experts;
     const DeviceInfo& device = DeviceContext::current().info();
     call.processors = device.processors;
     call.shared_bytes = static_cast<int32_t>(device.shared_bytes);
-    call.bias = stack.bias.data();
+    if (stack.bias.size() > 0) call.bias = stack.bias.data() + int64_t{own_.first} * call.rows;
     return call;
 }
 
@@ -214,11 +243,29 @@ void Mixture::launch(cudaStream_t stream, RowClass row_class, int32_t rows, floa
                      const ExpertsWorkspace& workspace) const {
     check(workspace.has_room(shape_, rows), "the experts of a forward fit their workspace");
     const ExpertBuffers buffers = workspace.view();
+    if (work_ != MixtureWork::sum) launch_experts(stream, row_class, rows, x, buffers);
+    if (work_ == MixtureWork::experts) return;
+    CombineCall combine;
+    combine.rows = rows;
+    combine.width = shape_.d_model;
+    combine.used = shape_.experts_used;
+    combine.post_norm = post_norm_.args();
+    combine.keep_branch = keep_branch_;
+    combine.scale = scale_;
+    combine.stream_scale = stream_scale_;
+    combine.x = x;
+    combine.with = buffers;
+    launch_combine(stream, combine);
+}
+
+void Mixture::launch_experts(cudaStream_t stream, RowClass row_class, int32_t rows, const float* x,
+                             const ExpertBuffers& buffers) const {
     RouterCall router;
     router.rows = rows;
     router.width = shape_.d_model;
     router.experts = shape_.experts;
     router.used = shape_.experts_used;
+    router.own = own_;
     router.x = x;
     router.norm = router_norm_.present ? router_norm_.args() : norm_.args();
     router.expert_norm = norm_.args();
@@ -234,7 +281,8 @@ void Mixture::launch(cudaStream_t stream, RowClass row_class, int32_t rows, floa
     router.grouped = row_class == RowClass::prefill && gate_up_.grouped && down_.grouped;
     router.to = buffers;
     launch_router(stream, router);
-    if (router.grouped) launch_groups(stream, {router.rows * router.used, router.experts, buffers});
+    if (own_.count == 0) return;
+    if (router.grouped) launch_groups(stream, {router.rows * router.used, own_, buffers});
 
     ProductsCall in = products(gate_up_, rows);
     in.gate_up = true;
@@ -244,17 +292,6 @@ void Mixture::launch(cudaStream_t stream, RowClass row_class, int32_t rows, floa
     in.limit = limit_;
     in.out = buffers.ff;
     in.with = buffers;
-
-    CombineCall combine;
-    combine.rows = rows;
-    combine.width = shape_.d_model;
-    combine.used = shape_.experts_used;
-    combine.post_norm = post_norm_.args();
-    combine.keep_branch = keep_branch_;
-    combine.scale = scale_;
-    combine.stream_scale = stream_scale_;
-    combine.x = x;
-    combine.with = buffers;
 
     ProductsCall out = products(down_, rows);
     out.x = buffers.ff;
@@ -267,7 +304,6 @@ void Mixture::launch(cudaStream_t stream, RowClass row_class, int32_t rows, floa
         launch_products(stream, in);
         launch_products(stream, out);
     }
-    launch_combine(stream, combine);
 }
 
 int64_t Mixture::bytes() const {

@@ -324,7 +324,11 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
         static_cast<std::int64_t>(plan.tiles > 0 ? plan.tiles : __ldcg(c.with.tile_count)) * groups;
     const auto begin = static_cast<int>(all * blockIdx.x / gridDim.x),
                end = static_cast<int>(all * (blockIdx.x + 1) / gridDim.x);
-    if (begin == end) return;
+    if (begin == end) {
+        // If no CTA of down waited, the next kernel would not know that those before down are done.
+        if (all == 0 && !c.gate_up) await_predecessors();
+        return;
+    }
     int tile = begin / groups, group = begin - tile * groups;
     const int units = (c.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
     const int own_units = (units - warp + warps - 1) / warps;
@@ -440,7 +444,7 @@ ProductsPlan plan_products(const ProductsCall& call, int units, int warps, int& 
     ProductsPlan plan;
     const int rows = call.slots / call.used, kept = (units + warps - 1) / warps;
     plan.room = rows < kExpertRows ? rows : kExpertRows;
-    plan.tiles = rows == 1 ? call.used : 0;
+    plan.tiles = rows == 1 && !call.part ? call.used : 0;
     const auto bytes = [&] {
         return warps *
                (Unit::warp_bytes(plan.stages, plan.keeps ? kept : 1, plan.room) + 2 * sum_stride(plan.room) * 4);

@@ -83,6 +83,20 @@ __device__ void keep_best_groups(const RouterCall& c, float* choice, float* sums
     }
 }
 
+// The tiles of the only row, a slot each, by one warp: lane i has chosen expert `chosen`, which is its `place`-th.
+// After the tiles of own experts come empty ones.
+__device__ void tile_row(const RouterCall& c, int chosen, int place, bool mine, int lane) {
+    const bool own = mine && c.own.has(chosen);
+    const int before = __popc(__ballot_sync(~0u, mine && chosen < c.own.first));
+    const int count = __popc(__ballot_sync(~0u, own));
+    if (own) {
+        c.to.tiles[place - before] = {chosen - c.own.first, 1, {place}};
+    } else if (mine) {
+        c.to.tiles[place < before ? count + place : place].count = 0;
+    }
+    if (lane == 0) *c.to.tile_count = count;
+}
+
 // The experts of row t, by one warp. `memory`: floats of shared memory, memory_floats() of them.
 __device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) {
     float* const weight = memory;              // of each expert
@@ -170,10 +184,9 @@ __device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) 
         c.to.choice[slot] = chosen;
         c.to.weight[slot] = chosen_weight;
         // Ranks depend on which row comes first; no bit of a row depends on ranks.
-        if (c.grouped) c.to.rank[slot] = atomicAdd(c.to.counts + chosen, 1);
-        if (c.rows == 1 && !c.grouped) c.to.tiles[place] = {chosen, 1, {place}};
-        if (c.rows == 1 && !c.grouped && place == 0) *c.to.tile_count = c.used;
+        if (c.grouped && c.own.has(chosen)) c.to.rank[slot] = atomicAdd(c.to.counts + (chosen - c.own.first), 1);
     }
+    if (c.rows == 1 && !c.grouped) tile_row(c, chosen, place, mine, lane);
     __syncwarp();
 }
 FORESAY_HOST_DEVICE constexpr int memory_floats(const RouterCall& c) { return 2 * c.experts + 2 * c.groups; }
@@ -186,7 +199,11 @@ __device__ void tile_few(const RouterCall& c, std::int32_t* memory) {
     std::int32_t* const expert = memory;
     std::int32_t* const place = expert + slots;  // among all slots, sorted by expert
     std::int32_t* const leads = place + slots;   // whether the slot is the first of a tile
-    for (int slot = thread; slot < slots; slot += threads) expert[slot] = __ldcg(c.to.choice + slot);
+    constexpr int kOthers = 0x7fffffff;          // sorted after all own experts
+    for (int slot = thread; slot < slots; slot += threads) {
+        const int chosen = __ldcg(c.to.choice + slot);
+        expert[slot] = c.own.has(chosen) ? chosen - c.own.first : kOthers;
+    }
     __syncthreads();
     const auto compare = [&](int slot, int& before, int& rank, int& alike) {
         const int mine = expert[slot];
@@ -202,10 +219,11 @@ __device__ void tile_few(const RouterCall& c, std::int32_t* memory) {
         int before, rank, alike;
         compare(slot, before, rank, alike);
         place[slot] = before + rank;
-        leads[slot] = rank % kExpertRows == 0 ? 1 : 0;
+        leads[slot] = rank % kExpertRows == 0 && expert[slot] != kOthers ? 1 : 0;
     }
     __syncthreads();
     for (int slot = thread; slot < slots; slot += threads) {
+        if (expert[slot] == kOthers) continue;
         int before, rank, alike, tile = -1;
         compare(slot, before, rank, alike);
         for (int i = 0; i < slots; ++i) tile += leads[i] != 0 && place[i] <= place[slot] ? 1 : 0;
@@ -218,7 +236,7 @@ __device__ void tile_few(const RouterCall& c, std::int32_t* memory) {
     int used = 0;
     for (int i = 0; i < slots; ++i) used += leads[i];
     if (thread == 0) *c.to.tile_count = used;
-    const auto most = static_cast<int>(most_tiles(slots, c.experts));
+    const auto most = static_cast<int>(most_tiles(slots, c.own.count));
     for (int i = used + thread; i < most; i += threads) c.to.tiles[i].count = 0;
 }
 constexpr int few_words(const RouterCall& c) { return 3 * c.rows * c.used; }
@@ -228,20 +246,23 @@ constexpr int few_words(const RouterCall& c) { return 3 * c.rows * c.used; }
 // read the same choices.
 __device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
     const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
-    const int slots = c.rows * c.used, stretches = max(1, threads / c.experts);
+    const int experts = c.own.count;
+    constexpr std::uint16_t kNone = 0xffff;  // of another device
+    const int slots = c.rows * c.used, stretches = max(1, threads / experts);
     const int each = (slots + stretches - 1) / stretches;
-    std::int32_t* const counts = memory;                          // [stretches, E]
-    std::int32_t* const totals = counts + c.experts * stretches;  // [E]
-    std::int32_t* const first_tile = totals + c.experts;          // [E + 1]
-    auto* const choice = reinterpret_cast<std::uint16_t*>(first_tile + c.experts + 1);
+    std::int32_t* const counts = memory;                        // [stretches, E]
+    std::int32_t* const totals = counts + experts * stretches;  // [E]
+    std::int32_t* const first_tile = totals + experts;          // [E + 1]
+    auto* const choice = reinterpret_cast<std::uint16_t*>(first_tile + experts + 1);
     for (int slot = thread; slot < slots; slot += threads) {
-        choice[slot] = static_cast<std::uint16_t>(__ldcg(c.to.choice + slot));
+        const int chosen = __ldcg(c.to.choice + slot);
+        choice[slot] = c.own.has(chosen) ? static_cast<std::uint16_t>(chosen - c.own.first) : kNone;
     }
     __syncthreads();
     const auto over_stretches = [&](const auto& body) {
-        for (int i = thread; i < c.experts * stretches; i += threads) {
-            const int begin = i / c.experts * each;
-            body(i, i % c.experts, begin, min(begin + each, slots));
+        for (int i = thread; i < experts * stretches; i += threads) {
+            const int begin = i / experts * each;
+            body(i, i % experts, begin, min(begin + each, slots));
         }
     };
     over_stretches([&](int i, int e, int begin, int end) {
@@ -253,12 +274,12 @@ __device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
     // One warp: where each expert's tiles begin. The counts of stretches become places among the expert's slots.
     if (thread < 32) {
         int base = 0;
-        for (int e0 = 0; e0 < c.experts; e0 += 32) {
+        for (int e0 = 0; e0 < experts; e0 += 32) {
             const int e = e0 + thread;
             int count = 0;
-            for (int s = 0; s < stretches && e < c.experts; ++s) {
-                const int here = counts[s * c.experts + e];
-                counts[s * c.experts + e] = count;
+            for (int s = 0; s < stretches && e < experts; ++s) {
+                const int here = counts[s * experts + e];
+                counts[s * experts + e] = count;
                 count += here;
             }
             const int own = (count + kExpertRows - 1) / kExpertRows;
@@ -268,13 +289,13 @@ __device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
                 const int other = __shfl_up_sync(~0u, up_to, offset);
                 if (thread >= offset) up_to += other;
             }
-            if (e < c.experts) {
+            if (e < experts) {
                 totals[e] = count;
                 first_tile[e] = base + up_to - own;
             }
             base += __shfl_sync(~0u, up_to, 31);
         }
-        if (thread == 0) *c.to.tile_count = first_tile[c.experts] = base;
+        if (thread == 0) *c.to.tile_count = first_tile[experts] = base;
     }
     __syncthreads();
     over_stretches([&](int i, int e, int begin, int end) {
@@ -285,18 +306,18 @@ __device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
             ++rank;
         }
     });
-    for (int e = thread; e < c.experts; e += threads) {
+    for (int e = thread; e < experts; e += threads) {
         for (int left = totals[e], tile = first_tile[e]; left > 0; left -= kExpertRows, ++tile) {
             c.to.tiles[tile].expert = e;
             c.to.tiles[tile].count = min(kExpertRows, left);
         }
     }
-    const auto most = static_cast<int>(most_tiles(slots, c.experts));
-    for (int i = first_tile[c.experts] + thread; i < most; i += threads) c.to.tiles[i].count = 0;
+    const auto most = static_cast<int>(most_tiles(slots, c.own.count));
+    for (int i = first_tile[experts] + thread; i < most; i += threads) c.to.tiles[i].count = 0;
 }
 constexpr int many_words(const RouterCall& c, int threads) {
-    const int stretches = threads / c.experts > 1 ? threads / c.experts : 1;
-    return c.experts * stretches + 2 * c.experts + 1 + (c.rows * c.used + 1) / 2;
+    const int experts = c.own.count, stretches = threads / experts > 1 ? threads / experts : 1;
+    return experts * stretches + 2 * experts + 1 + (c.rows * c.used + 1) / 2;
 }
 
 // Mean (0 for an RMS norm) and mean square around it of a row, by a warp.
@@ -423,7 +444,7 @@ __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool f
     for (int row = warp; row < c.rows; row += kWarps) {
         choose_row(c, row, shared + warp * memory_floats(c), lane);
     }
-    if (c.rows == 1) return;
+    if (c.rows == 1 || c.own.count == 0) return;
     __threadfence();
     __syncthreads();
     tile_few(c, reinterpret_cast<std::int32_t*>(shared));
@@ -442,7 +463,7 @@ __global__ void __launch_bounds__(32 * kManyWarps, kFours > 16 ? 1 : 2)
     RouterWeights<kFours> weights(c, e, lane);
     await_predecessors();
     if (c.grouped && blockIdx.x == 0 && blockIdx.y == 0) {
-        for (int i = thread; i < c.experts; i += threads) c.to.counts[i] = 0;
+        for (int i = thread; i < c.own.count; i += threads) c.to.counts[i] = 0;
     }
     const auto copy = [&](int first, int buffer) {
         const auto fours = static_cast<int>(max(min(batch, end - first), 0) * c.width / 4);
@@ -514,7 +535,7 @@ void launch_router(cudaStream_t stream, const RouterCall& call) {
     if (fused) return;
     launch_overlapping("choice of experts", choose, dim3(static_cast<unsigned>((call.rows + kWarps - 1) / kWarps)),
                        32 * kWarps, choice_bytes, stream, call);
-    if (call.grouped) return;
+    if (call.grouped || call.own.count == 0) return;
     launch_overlapping("tiles of experts", tile_slots, dim3(1), kTileThreads, many_words(call, kTileThreads) * 4,
                        stream, call);
 }

@@ -34,7 +34,7 @@ struct OpCall {
     const CudaPreparedOp* prepared = nullptr;
     const CudaKv* kv = nullptr;
     std::uint64_t prepared_id = 0, kv_id = 0;  // compared in place of addresses, which may be used again
-    // Of a rank's part in a linked forward: the first value that it makes of the whole row, and of attend how many
+    // For a rank's part in a linked forward: the first value that it makes of the whole row, and of attend how many
     // heads that has. sums: they are wanted alone, because a finish follows.
     std::int32_t first = 0, heads = 0;
     bool sums = false;

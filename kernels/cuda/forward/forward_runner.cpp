@@ -72,7 +72,7 @@ void ForwardRunner::enqueue_linked(std::span<const OpCall> calls, const RopeTabl
     LinearSequence::State::LinkPlan plan = sequence.plan_link();
     check(plan.words > 0, "whole layers wait");
     plan.route.embeds = embeds;
-    if (link.through_host()) link.start_forwarders(stream_, plan.route);
+    if (link.through_host()) link.start_forwarders(stream_, plan.route, w_.device.info().processors);
     begin_linked(stream_, link, plan.stream, embeds);
     sequence.flush();
     if (link.through_host()) link.await_forwarders(stream_);
@@ -467,7 +467,9 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
 
 void ForwardRunner::moe(const OpCall& call) {
     w_.sequence.flush();
-    prepared<PreparedMoe>(call).mixture.launch(stream_, w_.forward.row_class, w_.rows(), w_.x.data(), w_.experts);
+    const Mixture& mixture = prepared<PreparedMoe>(call).mixture;
+    mixture.launch(stream_, w_.forward.row_class, w_.rows(), w_.x.data(), w_.experts);
+    if (mixture.work() == MixtureWork::experts) w_.own_experts = mixture.own();
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {

@@ -93,6 +93,7 @@ struct PreparedMlpIn : CudaPreparedOp {
 struct PreparedMoe : CudaPreparedOp {
     Mixture mixture;
     explicit PreparedMoe(const MoeSpec& spec) : mixture(spec) {}
+    PreparedMoe(const MoeSpec& spec, MixtureWork work, OwnExperts own = {}) : mixture(spec, work, own) {}
 };
 struct PreparedLmHead : CudaPreparedOp {
     LmHeadLinear linear;

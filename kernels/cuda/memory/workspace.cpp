@@ -65,12 +65,14 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
 }
 
 // A forward has at most nine calls per layer, two embeddings and an LM head, so noting them never allocates.
-CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
+CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open,
+                             std::weak_ptr<PrefillWorkspace::State>& prefill_memory, const ModelShape& of, int32_t rows,
                              int32_t logit_rows)
     : device(on),
       stream(on.stream()),
       overlaps(code_version(on.info().index) >= 90),
       recorder(size(9 * of.layers + 8)),
+      copied(std::make_shared<Event>()),
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
       open_(std::move(open)) {
@@ -89,10 +91,11 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     raw = DeviceBuffer<float>(size(rows * row.raw));
     k_cell = DeviceBuffer<int64_t>(size(rows));
     v_cell = DeviceBuffer<int64_t>(size(rows));
-    prefill = PrefillWorkspace(of, rows);
+    prefill = PrefillWorkspace(of, rows, prefill_memory);
     mixed = MixedWorkspace(of, rows);
     experts = ExpertsWorkspace(of, rows);
     sequence_at.reserve(64);
+    copies.reserve(16);
     bytes = bytes_of(of, rows, logit_rows);
     cuda_check(cudaDeviceSynchronize(), "the device failed");
 }
@@ -100,7 +103,9 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
 CudaWorkspace::~CudaWorkspace() {
     if (open_->workspace == this) open_->workspace = nullptr;
     const DeviceScope scope(device.info().index, std::nothrow);
-    cudaStreamSynchronize(stream);  // kernels may still use the memory that is freed now
+    // Kernels and copies may still use the memory that is freed now.
+    cudaStreamSynchronize(stream);
+    for (const auto& copy : copies) copy->wait(std::nothrow);
 }
 
 // Enqueues the copy of the batch and nothing else. `forward` is what graphs are looked up by: it has no positions, only

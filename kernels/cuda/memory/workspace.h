@@ -37,7 +37,9 @@ struct OpenForward {
 };
 
 struct CudaWorkspace : Workspace {
-    CudaWorkspace(DeviceContext& device, std::shared_ptr<OpenForward> open, const ModelShape& shape,
+    // `prefill_memory`: of all workspaces of the backend.
+    CudaWorkspace(DeviceContext& device, std::shared_ptr<OpenForward> open,
+                  std::weak_ptr<PrefillWorkspace::State>& prefill_memory, const ModelShape& shape,
                   std::int32_t max_rows, std::int32_t max_logit_rows);
     ~CudaWorkspace() override;
     static std::int64_t bytes_of(const ModelShape& shape, std::int32_t max_rows, std::int32_t max_logit_rows);
@@ -67,6 +69,15 @@ struct CudaWorkspace : Workspace {
         }
         return experts.view().out;
     }
+    // Values of a row, `width` as the row's op has it.
+    std::int64_t row_values(Values of, std::int64_t width) const {
+        return of == Values::expert_outputs ? shape.experts_used * width : width;
+    }
+    // What runs on the backend's stream from now on may read and overwrite the values here.
+    void await_copies() {
+        for (const auto& copy : copies) copy->await_on(stream);
+        copies.clear();
+    }
     // Whether k_cell and v_cell are places in the pages of a float16 cache of this layout.
     bool has_cells_of(const KvLayout& layout) const {
         const KvLayout cells(shape, 1);
@@ -81,6 +92,12 @@ struct CudaWorkspace : Workspace {
     std::string failure;         // of the forward; empty: none
     ForwardShape forward;
     ForwardRecorder<Graph> recorder;
+
+    // Copies of values between workspaces that run beside the ops (kernels/layer_share.h). `copied`: the last one into
+    // this workspace. `copies`: of those to and from here, what the stream does not wait for yet: it does once calls
+    // that use the values come. Shared, because a workspace that copies from here may be destroyed first.
+    std::shared_ptr<Event> copied;
+    std::vector<std::shared_ptr<Event>> copies;
 
     // The batch as the device reads it, and page-locked host copies of the last few, which may still be in transfer.
     DeviceBuffer<std::byte> batch;
@@ -98,6 +115,7 @@ struct CudaWorkspace : Workspace {
     DeviceBuffer<float> per_layer;                   // per-layer embeddings, [T, L * P]
     DeviceBuffer<float> raw;  // projections for another kernel to complete; also new K and V of a cache of codes
     ExpertsWorkspace experts;
+    OwnExperts own_experts;                     // whose outputs `experts` has, of a mixture that others share
     DeviceBuffer<std::int64_t> k_cell, v_cell;  // of a float16 cache whose layers all have the heads of `shape`
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;

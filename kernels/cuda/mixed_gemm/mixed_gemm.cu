@@ -3,6 +3,7 @@
 #include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -16,10 +17,10 @@ void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const D
 
 namespace {
 
-// float32 is rare, mxfp4 is a type of experts, which have products of their own, and packed rows are unpacked by the
-// decode kernel only.
+// float32 is rare, and mxfp4 is a type of experts, which have products of their own.
 constexpr bool has_mixed_gemm(QuantType quant_type) {
-    return quant_type != QuantType::f32 && quant_type != QuantType::mxfp4 && quant_type != QuantType::packed;
+    if (quant_type == QuantType::packed) return kPackedInOneReading;
+    return quant_type != QuantType::f32 && quant_type != QuantType::mxfp4;
 }
 
 // Calls body with the type as a constant.
@@ -40,9 +41,10 @@ auto with_type(QuantType quant_type, const Body& body) {
             return body(std::integral_constant<QuantType, QuantType::f16>());
         case QuantType::bf16:
             return body(std::integral_constant<QuantType, QuantType::bf16>());
+        case QuantType::packed:
+            return body(std::integral_constant<QuantType, QuantType::packed>());
         case QuantType::f32:
         case QuantType::mxfp4:
-        case QuantType::packed:
             break;
     }
     bug("a quantisation type without mixed_gemm");
@@ -50,6 +52,7 @@ auto with_type(QuantType quant_type, const Body& body) {
 
 // Images of a row and input, in bytes: those of plain numbers are the largest.
 constexpr std::int64_t kImageBytesOf64 = OperandImage<QuantType::f16>::kBytes;
+static_assert(OperandImage<QuantType::packed>::kBytes <= kImageBytesOf64);
 
 constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 
@@ -96,6 +99,8 @@ bool runs_mixed([[maybe_unused]] const DeviceInfo& device) {
 #endif
 }
 
+std::atomic<MixedTileShape> forced_tile;
+
 // The plan with the least estimated time; stages 0 where no tile has room for two.
 //
 // Clocks measured on an H200 for 64 inputs of K (docs/experiments/mixed-gemm.md): they hardly depend on how many
@@ -104,6 +109,7 @@ bool runs_mixed([[maybe_unused]] const DeviceInfo& device) {
 template <QuantType E>
 MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
     constexpr double kUnitClocks = 3000;
+    const MixedTileShape forced = forced_tile.load();
     MixedPlan best;
     double least = 0;
     visit_mixed_tiles<E>([&](auto panels, auto slices, auto columns) {
@@ -115,14 +121,20 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
         plan.token_tiles = (rows + columns - 1) / columns;
         plan.row_tiles = (op.panel_count + panels - 1) / panels;
         plan.units = plan.token_tiles * plan.row_tiles * op.split;
-        constexpr int kBefore = kMixedRingAt + Tile::kPassageBytes;
+        constexpr int kBefore = Tile::kStagesAt;
         plan.stages = std::min((static_cast<int>(device.shared_bytes) - kBefore) / Tile::kStageBytes, kMaxMixedStages);
         plan.shared_bytes = kBefore + plan.stages * Tile::kStageBytes;
         if (plan.stages < 2) return;
-        const double clocks = (columns <= 64 ? 1000 : 1600) * (1 + 0.08 * (slices - 1)) * block_format(E).inputs / 64;
+        const MixedTileShape tile{std::uint8_t{panels()}, std::uint8_t{slices()}, std::uint8_t{columns()}};
+        const bool four_of_64 = has_four_groups_of_64(tile);
+        if (four_of_64 && !kFourGroupsOf64 && tile != forced) return;
+        if (Tile::kTotalShared && op.split > 1) return;
+        // 1,400 is an estimate.
+        const double step = columns > 64 ? 1600 : four_of_64 ? 1400 : 1000;
+        const double clocks = step * (1 + 0.08 * (slices - 1)) * block_format(E).inputs / 64;
         const int waves = (plan.units + device.processors - 1) / device.processors;
         const int steps = (op.blocks / op.split + slices - 1) / slices;
-        const double cost = waves * (steps * clocks + kUnitClocks);
+        const double cost = tile == forced ? 0.0 : waves * (steps * clocks + kUnitClocks);
         if (best.stages == 0 || cost < least) {
             best = plan;
             least = cost;
@@ -132,6 +144,8 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
 }
 
 }  // namespace
+
+MixedTileShape force_mixed_tile(MixedTileShape tile) { return forced_tile.exchange(tile); }
 
 MixedWorkspace::MixedWorkspace(const ModelShape& shape, std::int32_t max_rows) {
     if (max_rows < kMixedLeast) return;
@@ -182,6 +196,7 @@ void launch_mixed_gemm(QuantType quant_type, const GemvOp& op, const GemvStep& s
         operands.op = op;
         divide(operands.op);
         operands.norm = step.norm;
+        operands.panels = step.panels;
         operands.rows = rows;
         operands.eights = (rows + 7) / 8;
         operands.operands = scratch.operands;

@@ -4,6 +4,8 @@
 // Unit:     kPanels panels x kTokens rows of the batch x a part of K.
 // Warps:    those that multiply (sm90a/mixed_wgmma.cuh), then kProducerWarps that copy.
 // Stage:    of the ring: one block of K: kPanels panel blocks, then the images of the rows (operands.cuh).
+// Packed:   blocks of packed rows lie where their matrix's header says (sm90a/packed_tile.cuh), of which every CTA has
+//           a copy; in a stage they have the room of the largest.
 //
 // Data flow of a unit:
 //
@@ -118,23 +120,53 @@ private:
     MixedUnit<kPanels, kTokens> unit_;
 };
 
-// A stage: [panel][slice] weights, then [slice][eight] images.
+// A stage: [panel][slice] weights, then [slice][eight] images. Before the stages: where slices are multiplied at once,
+// the passage of their products; where four warpgroups of 64 rows have no registers for it, the total.
 template <QuantType E, int kPanels, int kTokens, int kSlices>
 struct MixedTile {
-    static constexpr int kWeightBytes = block_format(E).bytes, kImageBytes = OperandImage<E>::kBytes;
+    static constexpr bool kPacked = E == QuantType::packed;
+    static constexpr int kWeightBytes = kPacked ? kMostPackedBytes : block_format(E).bytes;
+    static constexpr int kImageBytes = OperandImage<E>::kBytes;
     static constexpr int kOperandsAt = kPanels * kSlices * kWeightBytes;
     static constexpr int kImagesOfSlice = kTokens / 8 * kImageBytes;
     static constexpr int kStageBytes = (kOperandsAt + kSlices * kImagesOfSlice + 127) / 128 * 128;
     // Where slices are multiplied at once, their products pass through shared memory.
     static constexpr int kPassageBytes = kSlices > 1 ? kPanels* kPanelRows* kSlices* kTokens * 4 : 0;
+    static constexpr int kPassageAt = kMixedRingAt + (kPacked ? static_cast<int>(sizeof(PackedHeader)) : 0);
+    static constexpr bool kTotalShared = kPanels == 8 && kSlices == 1 && kTokens == 64;
+    static constexpr int kTotalBytes = kTotalShared ? kPanels * kPanelRows * kTokens * 4 : 0;
+    static constexpr int kStagesAt = kPassageAt + kPassageBytes + kTotalBytes;
     static_assert(kTokens <= kMixedTile && gemv_warps(E) % kSlices == 0);
+};
+
+// Where the blocks of a matrix lie. Packed rows have a form of their own (sm90a/packed_tile.cuh).
+template <QuantType E>
+class PanelBlocks {
+public:
+    // By a warp, at the start of the kernel: what all look up in shared memory.
+    static __device__ void start(const MixedArgs&, std::uint32_t /*shared*/, int /*lane*/) {}
+
+    __device__ PanelBlocks(const MixedArgs& args, std::uint32_t /*shared*/)
+        : panels_(args.step.panels), panel_bytes_(std::int64_t{args.op.blocks} * kBytes) {}
+    __device__ std::int64_t panel_bytes() const { return panel_bytes_; }
+    // Blocks block .. block + blocks - 1 of a panel: the first one's address, and how many bytes they have.
+    __device__ const std::uint8_t* find(int panel, int block, int blocks, std::uint32_t& bytes) const {
+        bytes = static_cast<std::uint32_t>(blocks * kBytes);
+        return panels_ + panel * panel_bytes_ + block * kBytes;
+    }
+
+private:
+    static constexpr int kBytes = block_format(E).bytes;
+    const std::uint8_t* panels_;
+    std::int64_t panel_bytes_;
 };
 
 // At the start of the kernel, by all; a __syncthreads() follows. A stage is full when the copies of all producer warps
 // are there, and empty when all multiplying warps have released it.
-template <int kWarps>
+template <QuantType E, int kWarps>
 __device__ __forceinline__ void start_stages(const MixedArgs& args, std::uint32_t shared, int warp, int lane) {
     if (warp != kWarps) return;
+    PanelBlocks<E>::start(args, shared, lane);
     if (lane < args.plan.stages) {
         mbarrier_init(shared + 16 * lane, kProducerWarps);
         mbarrier_init(shared + 16 * lane + 8, kWarps * kWarpArrivals);
@@ -151,12 +183,13 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
     using Walk = StageWalk<E, kPanels, kTokens, kSlices>;
     const bool weights_stay = args.plan.token_tiles > 1;
     const auto full = [&](int slot) { return shared + 16 * slot; };
-    const auto stage = [&](int slot) { return shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes; };
+    const auto stage = [&](int slot) { return shared + Tile::kStagesAt + slot * Tile::kStageBytes; };
+    PanelBlocks<E> places(args, shared);
     const auto image_piece = [&](int slice) { return (kPanels + slice) % kProducerWarps == producer; };
     const auto copy_weights = [&](const Walk& walk, int slot) {
         const int panels = walk.unit().panels, blocks = walk.blocks();
-        const std::uint32_t piece = blocks * Tile::kWeightBytes;
-        std::uint32_t bytes = 0;
+        std::uint32_t piece, bytes = 0;
+        const std::uint8_t* from = places.find(walk.unit().panel + producer, walk.block(), blocks, piece);
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) bytes += i + producer < panels ? piece : 0;
 #pragma unroll
@@ -164,17 +197,13 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
             if (image_piece(g) && g < blocks) bytes += walk.unit().eights * Tile::kImageBytes;
         }
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(slot)), "r"(bytes) : "memory");
-        const std::uint8_t* from =
-            args.step.panels +
-            (static_cast<std::int64_t>(walk.unit().panel + producer) * args.op.blocks + walk.block()) *
-                Tile::kWeightBytes;
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) {
             if (i + producer < panels) {
                 copy_to_stage(stage(slot) + (i + producer) * kSlices * Tile::kWeightBytes, from, piece, full(slot),
                               weights_stay);
             }
-            from += static_cast<std::int64_t>(kProducerWarps) * args.op.blocks * Tile::kWeightBytes;
+            from += kProducerWarps * places.panel_bytes();
         }
     };
     const auto copy_images = [&](const Walk& walk, int slot) {

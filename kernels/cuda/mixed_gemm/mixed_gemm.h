@@ -11,7 +11,9 @@
 //   operand a row's inputs of a slice times the norm's weights, times a power of two that brings the slice's largest to
 //           2^13 .. 2^14, as float16 (plain numbers: and what that leaves, as a second one)
 //   block   of a slice: first the offsets or minima times the sums of the inputs, then the groups of 16 or 32 inputs in
-//           order, each summed from 0 by the tensor cores and added by one fma with its scale (decode/multiply.cuh)
+//           order, each summed from 0 by the tensor cores and added by one fma with its scale (decode/multiply.cuh).
+//           Packed rows: each group is summed from minus the middle of its codes times the sum of its inputs, added by
+//           one fma with its scale, and followed by its minimum times that sum (decode/packed.cuh)
 //   sums    a slice's times the inverse of its power of two, added in the order of the slices, from 0; then the parts'
 //           in their order; then times 1 / rms, whose squares are added in the same order
 //
@@ -36,6 +38,9 @@ namespace foresay::kernels::cuda {
 
 inline constexpr std::int32_t kMixedRows = 512;  // of one launch, at most
 inline constexpr std::int32_t kMixedLeast = 17;  // fewer rows take the decode kernel
+// Whether packed rows are multiplied here, too, or take the decode kernel in passes of 8 rows: the same bits either
+// way. Off until it has run on a GPU (docs/experiments/packed-rows.md, "Many rows").
+inline constexpr bool kPackedInOneReading = false;
 
 // What a launch needs besides weights and activations. The operands and sums of one op at a time.
 struct MixedScratch {
@@ -63,6 +68,10 @@ private:
     DeviceBuffer<std::uint32_t> arrivals_;
     MixedScratch view_;
 };
+
+// For tests and benchmarks: launches of types that have this tile take it where it fits, in this process, from now on.
+// An empty one: each launch chooses. Returns the one before. Any thread.
+MixedTileShape force_mixed_tile(MixedTileShape tile);
 
 // Rows that one launch of an op takes with this scratch memory; 0: the decode kernel must take them.
 std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch);

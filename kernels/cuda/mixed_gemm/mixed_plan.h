@@ -22,6 +22,17 @@ struct MixedPlan {
     std::int32_t stages = 0, shared_bytes = 0;
 };
 
+struct MixedTileShape {
+    std::uint8_t panels = 0, slices = 0, columns = 0, unused = 0;  // 4 bytes, which are read at once
+    bool operator==(const MixedTileShape&) const = default;
+};
+// Four warpgroups for 64 columns, whose products come one at a time because registers are short. Off until they have
+// been timed (docs/experiments/mixed-gemm.md): launches take them only when they must (force_mixed_tile()).
+inline constexpr bool kFourGroupsOf64 = false;
+constexpr bool has_four_groups_of_64(const MixedTileShape& tile) {
+    return tile.columns == 64 && tile.panels * tile.slices == 8;
+}
+
 // Calls visit(panels, slices, columns), constants, for each tile that exists for a type: panels / 2 * slices warpgroups
 // for `columns` rows of the batch. Tiles of few panels divide a small matrix among more multiprocessors, and several
 // slices at once shorten the way through K.
@@ -34,7 +45,15 @@ void visit_mixed_tiles(const Visit& visit) {
     tile(std::integer_sequence<int, 2, 4, 32>());
     tile(std::integer_sequence<int, 4, 1, 64>());
     tile(std::integer_sequence<int, 2, 2, 64>());
-    if constexpr (E == QuantType::q4_0 || E == QuantType::q8_0) tile(std::integer_sequence<int, 4, 1, 128>());
+    if constexpr (E == QuantType::q4_0 || E == QuantType::q8_0) {
+        tile(std::integer_sequence<int, 4, 1, 128>());
+        tile(std::integer_sequence<int, 4, 2, 64>());
+        tile(std::integer_sequence<int, 2, 4, 64>());
+    }
+    // The sums of a block of Q6_K, and the two products of packed rows, leave no registers for it.
+    if constexpr (E != QuantType::q6_k && E != QuantType::packed) {
+        tile(std::integer_sequence<int, 8, 1, 64>());
+    }
 }
 
 }  // namespace foresay::kernels::cuda

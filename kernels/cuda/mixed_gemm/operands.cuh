@@ -2,18 +2,21 @@
 // once for all CTAs that multiply with them.
 //
 // Layout:   an image for every block of K and eight rows of the batch: [block][eight][OperandImage<E>::kBytes]. An
-// image
-//           has, for lane 4 r + q of a warp (row r; of each 16 inputs the four from 4 q on),
+//           image has, for lane 4 r + q of a warp (row r; of each 16 inputs the four from 4 q on),
 //             [plane][group of 32 inputs][word][lane] 4 bytes   the words of ActivationOperand::operand(); those of a
 //                                                               warp are 8 inputs x 8 rows, as wgmma reads them
 //             [word][lane] 4 bytes                              sums of the inputs, as ActivationOperand::sum()
+//             [16 inputs][row], [32 inputs][row] float          instead of these for packed rows: sums of as many
 //             [row] float                                       what scales the slice's sums back
 //           Rows past the batch are zeros. Squares of a slice's inputs, where there is a norm: [slice][row].
-// Bits:     those of ActivationOperand (kernels/cuda/decode/activations.cuh): the same slices, scales, rounding, and
-//           the same matrix instruction for the sums.
+// Order:    where inputs of packed rows have one, the input of each place is gathered here, once for all CTAs. Squares
+//           are of the inputs as the decode kernel adds them: as they come, or in parts of K as they are gathered.
+// Bits:     those of ActivationOperand (kernels/cuda/decode/activations.cuh) and PackedOperand (packed.cuh): the same
+//           slices, scales, rounding, and the same matrix instruction for the sums.
 #pragma once
 
 #include "kernels/cuda/decode/activations.cuh"
+#include "kernels/cuda/weights/packed_format.h"
 
 namespace foresay::kernels::cuda {
 
@@ -22,7 +25,8 @@ struct OperandImage {
     using Form = ActivationForm<E>;
     static constexpr int kGroups = block_format(E).inputs / 32;
     static constexpr int kSumsAt = Form::planes * kGroups * 512;
-    static constexpr int kBackAt = kSumsAt + Form::sum_words * 128;
+    static constexpr int kGroupSumsAt = kSumsAt + kGroups * 2 * 32;  // of packed rows
+    static constexpr int kBackAt = Form::packed ? kGroupSumsAt + kGroups * 32 : kSumsAt + Form::sum_words * 128;
     static constexpr int kBytes = kBackAt + 32;
     static_assert(kBytes % 16 == 0);
 };
@@ -114,14 +118,38 @@ struct PartBlocks {
 };
 
 struct OperandCall {
-    GemvOp op;                          // with its parts
-    const float* norm = nullptr;        // [inputs]; null: none
+    GemvOp op;                    // with its parts
+    const float* norm = nullptr;  // [inputs]; null: none
+    const std::uint8_t* panels = nullptr;
     std::int32_t rows = 0, eights = 0;  // of the batch; images per block
     std::uint8_t* operands = nullptr;
     float* squares = nullptr;
 };
 
 inline constexpr int kOperandWarps = 4;
+
+// Which input stands at each place, if inputs of the matrix have an order. Weights, so nothing has to be awaited.
+template <QuantType E>
+__device__ inline const std::uint16_t* order_of(const OperandCall& c) {
+    if constexpr (E == QuantType::packed) {
+        const std::uint32_t panels_at =
+            __ldg(reinterpret_cast<const std::uint32_t*>(c.panels + offsetof(PackedHeader, panels_at)));
+        if (panels_at > sizeof(PackedHeader)) return reinterpret_cast<const std::uint16_t*>(c.panels + kOrderAt);
+    }
+    return nullptr;
+}
+
+// The sum of squares of a row's slice, in the tree of sum_over_lanes().
+template <int N>
+__device__ inline float squares_of(const float4 (&x)[N]) {
+    float squares = 0.0f;
+#pragma unroll
+    for (int v = 0; v < N; ++v)
+        squares += fmaf(x[v].x, x[v].x, x[v].y * x[v].y) + fmaf(x[v].z, x[v].z, x[v].w * x[v].w);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
+    return squares;
+}
 
 // A warp per slice of eight rows.
 template <QuantType E>
@@ -142,41 +170,64 @@ __global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid
     int at[kVectors];
     bool exists[kVectors];
     float4 weight[kVectors] = {};
+    const std::uint16_t* const order = order_of<E>(c);
+    ushort4 place[kVectors] = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
         const int in_slice = v * 128 + lane * 4, block = in_slice / kInputs * kWarps + w;
         at[v] = (blocks.first + block) * kInputs + in_slice % kInputs;
         exists[v] = block < blocks.count && at[v] < c.op.inputs;
-        if (c.norm != nullptr && exists[v]) weight[v] = *reinterpret_cast<const float4*>(c.norm + at[v]);
+        if (order != nullptr && exists[v]) place[v] = __ldg(reinterpret_cast<const ushort4*>(order + at[v]));
+        if (c.norm == nullptr || !exists[v]) continue;
+        if (order == nullptr) {
+            weight[v] = *reinterpret_cast<const float4*>(c.norm + at[v]);
+        } else {
+            weight[v] = {c.norm[place[v].x], c.norm[place[v].y], c.norm[place[v].z], c.norm[place[v].w]};
+        }
     }
     await_predecessors();
     float4 x[kRows][kVectors];
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-        const int t = 8 * eight + b;
-        const std::int64_t row = b < here ? c.op.row != nullptr ? __ldcg(c.op.row + t) : t : 0;
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-            x[b][v] = b < here && exists[v]
-                          ? __ldcg(reinterpret_cast<const float4*>(c.op.x + row * c.op.inputs + at[v]))
-                          : float4{};
-        }
-    }
-    if (c.norm != nullptr) {
-        // Squares before the norm's weights. The tree of the sum is that of sum_over_lanes().
+    const auto load = [&](bool gathers) {
 #pragma unroll
         for (int b = 0; b < kRows; ++b) {
-            float squares = 0.0f;
+            const int t = 8 * eight + b;
+            const std::int64_t row = b < here ? c.op.row != nullptr ? __ldcg(c.op.row + t) : t : 0;
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
-                float4& a = x[b][v];
-                const float4 k = weight[v];
-                squares += fmaf(a.x, a.x, a.y * a.y) + fmaf(a.z, a.z, a.w * a.w);
-                a = {a.x * k.x, a.y * k.y, a.z * k.z, a.w * k.w};
+                if (gathers) {
+                    const float* const from = c.op.x + row * c.op.inputs;
+                    x[b][v] = b < here && exists[v] ? float4{__ldcg(from + place[v].x), __ldcg(from + place[v].y),
+                                                             __ldcg(from + place[v].z), __ldcg(from + place[v].w)}
+                                                    : float4{};
+                } else {
+                    x[b][v] = b < here && exists[v]
+                                  ? __ldcg(reinterpret_cast<const float4*>(c.op.x + row * c.op.inputs + at[v]))
+                                  : float4{};
+                }
             }
+        }
+    };
+    const auto weigh = [&](float4(&of)[kVectors]) {
 #pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
+        for (int v = 0; v < kVectors; ++v) {
+            const float4 a = of[v], k = weight[v];
+            of[v] = {a.x * k.x, a.y * k.y, a.z * k.z, a.w * k.w};
+        }
+    };
+    const bool squares_as_they_come = order != nullptr && c.norm != nullptr && c.op.split == 1;
+    load(order != nullptr && !squares_as_they_come);
+    if (c.norm != nullptr) {
+        // Squares before the norm's weights.
+#pragma unroll
+        for (int b = 0; b < kRows; ++b) {
+            const float squares = squares_of(x[b]);
             if (lane == 0 && b < here) c.squares[slice * 8 * c.eights + 8 * eight + b] = squares;
+            if (!squares_as_they_come) weigh(x[b]);
+        }
+        if (squares_as_they_come) {
+            load(true);
+#pragma unroll
+            for (int b = 0; b < kRows; ++b) weigh(x[b]);
         }
     }
     // Scale, round, and pass to the lanes that multiply.
@@ -189,7 +240,7 @@ __global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid
         for (int v = 0; v < kVectors; ++v) most = larger_magnitude(most, x[b][v]);
         const RowScale<false> row(__reduce_max_sync(~0u, __float_as_uint(most)));
         const float scale = row.up();
-        if (lane == b) back = row.back() * (Form::floats ? 1.0f : kCodeScale);
+        if (lane == b) back = row.back() * Form::code_scale;
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
             const float4 a = x[b][v];
@@ -223,7 +274,17 @@ __global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid
                 if constexpr (!Form::floats) sum_inputs<E>(v, g, sums);
             }
         }
-        if constexpr (!Form::floats) {
+        if constexpr (Form::packed) {
+            if (lane % 4 == 0) {  // that has the sums of row lane / 4
+                auto* const of_row = reinterpret_cast<float*>(image + Image::kSumsAt + lane);
+#pragma unroll
+                for (int u = 0; u < 2 * Image::kGroups; ++u) of_row[u * 8] = sums[u];
+#pragma unroll
+                for (int g = 0; g < Image::kGroups; ++g) {
+                    of_row[(2 * Image::kGroups + g) * 8] = sums[2 * g] + sums[2 * g + 1];
+                }
+            }
+        } else if constexpr (!Form::floats) {
             std::uint32_t words[Form::sum_words];
             sum_words<E>(sums, lane % 4, words);
 #pragma unroll

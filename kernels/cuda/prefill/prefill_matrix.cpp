@@ -1,8 +1,10 @@
 // Cuts a stack of weights into slabs, and enqueues the kernels of a prefill op.
 //
-// Memory:   PrefillWorkspace::State, one per workspace and used by one op after the other: `weights` holds one slab as
-//           plain numbers, `inputs` the converted rows, `sums` the results of all slabs, [rows, packed rows], and
-//           `scale` a factor per row. Stream order keeps the ops apart.
+// Memory:   PrefillWorkspace::State, one for all workspaces of a backend and used by one op after the other: `weights`
+//           holds one slab as plain numbers, `inputs` the converted rows, `sums` the results of all slabs, [rows,
+//           packed rows], and `scale` a factor per row. Stream order keeps the ops apart.
+// Weights:  where a matrix multiplies two groups of rows one after the other (kernels/divided_ops.h), the slab that the
+//           first run() has left in `weights` is the second one's first, and is not dequantised again.
 // Handover: mlp_in may leave its outputs in `inputs`, already converted for mlp_out (`ready`). Any other op in between
 //           would overwrite them, so every run() takes `ready` and clears it, and only the matrix that it names uses
 //           it.
@@ -10,6 +12,7 @@
 #include "kernels/cuda/prefill/prefill_matrix.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "base/error.h"
@@ -26,6 +29,12 @@ namespace {
 constexpr std::int64_t kSlabRows = 256;  // a stack that is cut is cut at multiples of this: whole tiles of a product
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+// Of matrices: an address may be used again.
+std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> id = 0;
+    return ++id;
+}
 
 GemmType kind_of(QuantType quant_type) { return quant_type == QuantType::f32 ? GemmType::single : GemmType::half; }
 std::int64_t number_bytes(GemmType kind) { return kind == GemmType::half ? 2 : 4; }
@@ -59,14 +68,24 @@ struct PrefillWorkspace::State {
     // The matrix whose rows the op before has left in `inputs`, converted, and how many rows; null: none.
     const PrefillMatrix* ready = nullptr;
     std::int32_t ready_rows = 0;
+    // Which slab of which matrix `weights` holds.
+    std::uint64_t held_matrix = 0;  // PrefillMatrix::id_; 0: none
+    std::size_t held_slab = 0;
 
-    explicit State(const Sizes& sizes)
-        : inputs(static_cast<std::size_t>(sizes.inputs_bytes)),
-          weights(static_cast<std::size_t>(sizes.weights_bytes)),
-          sums(static_cast<std::size_t>(sizes.sums)),
-          scale(static_cast<std::size_t>(sizes.rows)) {
+    // Room for the sizes as well. What an earlier forward uses is freed when that has run (device_free()).
+    void reserve(const Sizes& sizes) {
+        const auto grow = [](auto& buffer, std::int64_t count) {
+            if (static_cast<std::size_t>(count) <= buffer.size()) return false;
+            buffer = std::remove_reference_t<decltype(buffer)>(static_cast<std::size_t>(count));
+            return true;
+        };
+        if (grow(weights, sizes.weights_bytes)) held_matrix = 0;
+        grow(sums, sizes.sums);
+        grow(scale, sizes.rows);
+        if (!grow(inputs, sizes.inputs_bytes)) return;
         // A product has whole tiles of rows. Those past the batch are multiplied, too, and ignored; cleared, so that no
         // product reads memory that was never written.
+        ready = nullptr;
         cuda_check(cudaMemset(inputs.data(), 0, inputs.bytes()), "cannot clear memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
     }
@@ -74,7 +93,14 @@ struct PrefillWorkspace::State {
 
 PrefillWorkspace::PrefillWorkspace() = default;
 PrefillWorkspace::PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows) {
-    if (cublaslt() != nullptr) state_ = std::make_unique<State>(Sizes(shape, max_rows));
+    std::weak_ptr<State> own;
+    *this = PrefillWorkspace(shape, max_rows, own);
+}
+PrefillWorkspace::PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows, std::weak_ptr<State>& shared) {
+    if (cublaslt() == nullptr) return;
+    state_ = shared.lock();
+    if (state_ == nullptr) shared = state_ = std::make_shared<State>();
+    state_->reserve(Sizes(shape, max_rows));
 }
 PrefillWorkspace::~PrefillWorkspace() = default;
 PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
@@ -90,7 +116,10 @@ std::int64_t PrefillWorkspace::bytes(const ModelShape& shape, std::int32_t max_r
 }
 
 PrefillMatrix::PrefillMatrix(const Panels& panels, WholeStack whole)
-    : usable_(cublaslt() != nullptr), inputs_(panels.inputs()), padded_(rounded_up(panels.inputs(), 64)) {
+    : usable_(cublaslt() != nullptr),
+      id_(next_id()),
+      inputs_(panels.inputs()),
+      padded_(rounded_up(panels.inputs(), 64)) {
     if (!usable_) return;
     const std::span<const Panels::Part> parts = panels.parts();
     order_ = packed_order(parts[0]);  // the same one in all parts (Panels)
@@ -166,6 +195,13 @@ bool PrefillMatrix::leaves_halves_for(const PrefillMatrix* reader) const {
            reader->slabs_.front().kind == GemmType::half && mlp_rows_fit(reader->inputs_);
 }
 
+void PrefillMatrix::dequantise(const Panels& panels, const Slab& slab, cudaStream_t stream, std::byte* to) const {
+    for (const Piece& piece : slab.pieces) {
+        launch_dequantize(stream, panels.parts()[piece.part], piece.first_panel, piece.panels, shift_,
+                          to + piece.slab_row * padded_ * number_bytes(slab.kind), padded_);
+    }
+}
+
 void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
                         EpilogueArgs epilogue, const PrefillMatrix* reader) const {
     PrefillWorkspace::State& w = *call.workspace->state();
@@ -175,15 +211,21 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
     // Whether mlp_in has left the rows in the form that this matrix multiplies.
     bool converted = std::exchange(w.ready, nullptr) == this && w.ready_rows == call.rows;
     GemmType held = GemmType::half;
-    // Slabs use the same memory for their weights one after the other; stream order keeps them apart.
-    for (const Slab& slab : slabs_) {
+    // Slabs use the same memory for their weights one after the other; stream order keeps them apart. From the last one
+    // to the first where the last one is there.
+    const bool backwards = w.held_matrix == id_ && w.held_slab + 1 == slabs_.size();
+    for (std::size_t i = 0; i < slabs_.size(); ++i) {
+        const std::size_t number = backwards ? slabs_.size() - 1 - i : i;
+        const Slab& slab = slabs_[number];
         const std::int64_t bytes = number_bytes(slab.kind);
         check(static_cast<std::size_t>(tiles * padded_ * bytes) <= w.inputs.bytes() &&
                   static_cast<std::size_t>(slab.rows * padded_ * bytes) <= w.weights.bytes(),
               "prefill rows fit their workspace");
-        for (const Piece& piece : slab.pieces) {
-            launch_dequantize(call.stream, panels.parts()[piece.part], piece.first_panel, piece.panels, shift_,
-                              w.weights.data() + piece.slab_row * padded_ * bytes, padded_);
+        if (w.held_matrix != id_ || w.held_slab != number) {
+            w.held_matrix = 0;  // if a launch fails
+            dequantise(panels, slab, call.stream, w.weights.data());
+            w.held_matrix = id_;
+            w.held_slab = number;
         }
         // Once per op, unless slabs of float16 and of float32 weights alternate.
         if (!converted || held != slab.kind) {

@@ -15,7 +15,8 @@
 // Law 1:    every step treats a row by itself, and only products that passed the check of gemm.h are used.
 // Threads:  run() enqueues.
 // Cost:     the constructor looks its products up (the first of a shape are tried) and reads the scales of the weights.
-//           run() dequantises all weights, whatever the number of rows: about four times their bytes of traffic.
+//           run() dequantises all weights, whatever the number of rows: about four times their bytes of traffic. The
+//           slab that the run() before has left of the same matrix is not dequantised again.
 // Errors:   the constructor throws Error when there is no memory to check a product.
 #pragma once
 
@@ -68,8 +69,10 @@ private:
     };
     void cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row, WholeStack whole);
     bool leaves_halves_for(const PrefillMatrix* reader) const;
+    void dequantise(const Panels& panels, const Slab& slab, cudaStream_t stream, std::byte* to) const;
 
     bool usable_ = false;
+    std::uint64_t id_ = 0;                  // its own
     std::int64_t inputs_ = 0, padded_ = 0;  // per row; as the panels have them
     std::int64_t rows_ = 0;                 // packed, with what pads the parts
     const std::uint16_t* order_ = nullptr;  // of the inputs, on the device; null: as they come

@@ -38,8 +38,8 @@ struct NormFactors {
     }
 };
 
-// Of a vector of n values, of which this thread has runs first, first + step, ... of kRun values each, which n divides;
-// value(i) gives them, sum(s) adds over the threads that share the vector.
+// For a vector of n values, of which this thread has runs first, first + step, ... of kRun values each, which n
+// divides; value(i) gives them, sum(s) adds over the threads that share the vector.
 template <int kRun = 1, class Value, class Sum>
 __device__ NormFactors norm_factors(const RowNorm& norm, std::int32_t first, std::int32_t step, std::int32_t n,
                                     const Value& value, const Sum& sum) {

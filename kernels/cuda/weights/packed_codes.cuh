@@ -207,4 +207,30 @@ __device__ __forceinline__ void load_group_scales(const Memory& memory, PanelSca
     }
 }
 
+// The same for the lane's two rows h of tile t.
+template <class Memory>
+__device__ __forceinline__ void load_tile_scales(const Memory& memory, PanelScales scales, int at, int t, int lane,
+                                                 float (&s)[2], float (&m)[2]) {
+    const int slot = Place(16 * t + lane / 4, 0).row_slot();  // of h 0; that of h 1 is the next
+    if (scales == PanelScales::f16) {
+        const float2 both = as_floats(memory.one(at + slot * 2));
+        s[0] = both.x, s[1] = both.y;
+        m[0] = m[1] = 0.0f;
+    } else if (scales == PanelScales::f32_pair) {
+        const uint4 words = memory.four(at + slot * 8);
+        s[0] = __uint_as_float(words.x), m[0] = __uint_as_float(words.y);
+        s[1] = __uint_as_float(words.z), m[1] = __uint_as_float(words.w);
+    } else {
+        const uint2 words = memory.two(at + slot * 4);
+        if (scales == PanelScales::f16_pair) {
+            const float2 first = as_floats(words.x), second = as_floats(words.y);
+            s[0] = first.x, m[0] = first.y;
+            s[1] = second.x, m[1] = second.y;
+        } else {
+            s[0] = __uint_as_float(words.x), s[1] = __uint_as_float(words.y);
+            m[0] = m[1] = 0.0f;
+        }
+    }
+}
+
 }  // namespace foresay::kernels::cuda

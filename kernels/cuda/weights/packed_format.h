@@ -2,10 +2,9 @@
 // kernels must know lies before the panels.
 //
 // Layout:   [PackedHeader] [order: u16 for each input, if inputs have one] [panels]. A panel is 32 rows
-// (panel_format.h);
-//           a block 64 inputs of them: the planes of its codes, then its scales. Neighbouring blocks of one kind are a
-//           run; runs are consecutive, and panels alike.
-//           Planes by the bits of a code, 256 bytes for each; places as in panel_format.h:
+//           (panel_format.h); a block 64 inputs of them: the planes of its codes, then its scales. Neighbouring blocks
+//           of one kind are a run; runs are consecutive, and panels alike. Planes by the bits of a code, 256 bytes for
+//           each; places as in panel_format.h:
 //             2  two bits            4  nibbles            6  nibbles, two bits
 //             3  two bits, one bit   5  nibbles, one bit   8  bytes
 //           Codes of tables have places of their own (TableCodePlace), four in 16 bits as selectors of bytes.
@@ -20,8 +19,7 @@
 //             f32_16    f32 s for each 16 inputs                         512
 //           value = factor * (s * (number - zero) + m), where `zero` is the run's, or m with kMinimumIsZero.
 // Lossless: every code and every scale is kept as the packed rows have it. A group whose neighbour has more bits takes
-// as
-//           many, and its codes move with the zero of the run.
+//           as many, and its codes move with the zero of the run.
 #pragma once
 
 #include <cstddef>
@@ -131,6 +129,8 @@ inline constexpr std::uint32_t kOrderAt = sizeof(PackedHeader);
 FORESAY_HOST_DEVICE constexpr int packed_block_bytes(CodeKind kind, PanelScales scales, bool apart) {
     return code_bits(kind) * 256 + scale_bytes(scales) * (of_groups(scales) && apart ? 2 : 1);
 }
+// No block is larger.
+inline constexpr int kMostPackedBytes = packed_block_bytes(CodeKind::integer8, PanelScales::f32_pair, true);
 
 // Of a table's code: the nibble that its bits belong to among the four of a half word (which order of c makes the words
 // of bytes of PanelQ8_0), and the bits of it in the planes.

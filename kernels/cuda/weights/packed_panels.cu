@@ -365,18 +365,25 @@ __global__ void fill_blocks(const __grid_constant__ PackedHeader header, float u
 }  // namespace
 
 std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved) {
-    const Packing& packing = *matrices[0].packing;
     const std::int64_t cols = matrices[0].cols;
     if (cols > 65536 || cols % kPackedGroup != 0) return std::nullopt;
+    const std::optional<Packing> pair =
+        interleaved ? packing_of_pair(*matrices[0].packing, *matrices[1].packing, cols) : std::nullopt;
+    if (interleaved && !pair) return std::nullopt;
+    const Packing& packing = interleaved ? *pair : *matrices[0].packing;
     PackedLayout layout;
     layout.form = packing.form;
-    layout.groups = groups_of(packing, cols);
+    layout.groups[0] = groups_of(*matrices[0].packing, cols);
+    if (interleaved && !share_panels(*matrices[0].packing, *matrices[1].packing)) {
+        layout.groups[1] = groups_of(*matrices[1].packing, cols);
+    }
     HeadFacts facts;
     for (const TensorView& view : matrices) {
-        check(view.packing != nullptr && view.cols == cols && share_panels(packing, *view.packing),
+        check(view.packing != nullptr && view.cols == cols && (interleaved || share_panels(packing, *view.packing)),
               "matrices that share panels are packed alike");
         if (!interleaved && view.packing->factor != packing.factor) return std::nullopt;
-        const HeadFacts of = facts_of(view, layout.groups);
+        const bool second = &view != matrices.data() && !layout.groups[1].empty();
+        const HeadFacts of = facts_of(view, layout.groups[second ? 1 : 0]);
         facts.centred = facts.centred && of.centred;
         facts.small_zeros = facts.small_zeros && of.small_zeros;
         facts.in_range = facts.in_range && of.in_range;
@@ -387,16 +394,17 @@ std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, 
     PackedHeader& header = layout.header;
     header.scales = scales_of(packing.form, layout.centred);
     header.flags = zeros && !layout.centred ? kMinimumIsZero : 0;
-    header.factor[0] = packing.factor;
+    header.factor[0] = matrices[0].packing->factor;
     header.factor[1] = (interleaved ? matrices[1] : matrices[0]).packing->factor;
     for (std::size_t i = 0; i < 16; ++i) header.table[i] = static_cast<std::uint8_t>(packing.table[i] + 128);
-    layout.blocks = static_cast<std::int32_t>((layout.groups.size() + 1) / 2);
+    const std::vector<PackedSource> groups = groups_of(packing, cols);  // of the panels; of its places only the heads'
+    layout.blocks = static_cast<std::int32_t>((groups.size() + 1) / 2);
     int runs = 0;
     std::uint32_t offset = 0;
     for (int block = 0; block < layout.blocks; ++block) {
-        const PackedSource& low = layout.groups[static_cast<std::size_t>(2 * block)];
-        const bool alone = static_cast<std::size_t>(2 * block + 1) == layout.groups.size();
-        const PackedSource& high = alone ? low : layout.groups[static_cast<std::size_t>(2 * block + 1)];
+        const PackedSource& low = groups[static_cast<std::size_t>(2 * block)];
+        const bool alone = static_cast<std::size_t>(2 * block + 1) == groups.size();
+        const PackedSource& high = alone ? low : groups[static_cast<std::size_t>(2 * block + 1)];
         const std::optional<CodeKind> kind = kind_of(packing.form, std::max(low.bits, high.bits));
         if (!kind) return std::nullopt;
         const bool apart = of_groups(header.scales) && low.head_at != high.head_at;
@@ -436,7 +444,7 @@ void put_header(const PackedLayout& layout, std::uint8_t* to) {
 
 void pack_slab(const PackedLayout& layout, const PackedSource* sources, const std::byte* slab, std::int64_t row_bytes,
                std::int64_t count, const RowTarget& target, std::uint8_t* to) {
-    const auto groups = static_cast<std::int32_t>(layout.groups.size());
+    const auto groups = static_cast<std::int32_t>(layout.groups[0].size());
     pack_rows<<<static_cast<unsigned>((count * groups + 127) / 128), 128>>>(
         reinterpret_cast<const std::uint8_t*>(slab), row_bytes, count, groups, sources, layout.form, layout.centred,
         target, layout.header, to + layout.header.panels_at);

@@ -28,13 +28,14 @@ struct PackedLayout {
     ScaleForm form = ScaleForm::f16_minimum;
     bool centred = false;  // every zero is the middle of its codes, and is not kept
     PackedHeader header;
-    std::vector<PackedSource> groups;  // of a row
+    // Of a row of each matrix of a pair whose codes differ in width; else the first, of every matrix.
+    std::vector<PackedSource> groups[2];
     std::vector<std::uint16_t> order;  // of the inputs; empty: as they come
     std::int32_t blocks = 0;           // of a panel
 };
 
-// The panels of matrices that share them. `interleaved`: two, row by row, whose factors may differ. None: the kernels
-// have no such layout, and the rows become Packing::plain.
+// The panels of matrices that share them. `interleaved`: two, row by row, whose factors and widths of codes may differ
+// (packing_of_pair()). None: the kernels have no such layout, and the rows become Packing::plain.
 std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved);
 
 // The bytes of `panels` panels with what lies before them.
@@ -42,7 +43,8 @@ std::size_t packed_bytes(const PackedLayout& layout, std::int64_t panels);
 // Writes what lies before the panels.
 void put_header(const PackedLayout& layout, std::uint8_t* to);
 
-// Packs `count` rows that lie on the device as the file has them. `sources`: layout.groups on the device.
+// Packs `count` rows that lie on the device as the file has them. `sources`: layout.groups of the matrix, on the
+// device.
 void pack_slab(const PackedLayout& layout, const PackedSource* sources, const std::byte* slab, std::int64_t row_bytes,
                std::int64_t count, const RowTarget& target, std::uint8_t* to);
 // Random codes and scales, that make weights of about 1 / sqrt(inputs).

@@ -142,13 +142,14 @@ FORESAY_HOST_DEVICE inline void unpack_float_codes(std::uint32_t word, std::uint
     p[2] = (word << 6 & 0x0e000e00u) | (word << 1 & 0x80008000u);
     p[3] = (word << 9 & 0x0e000e00u) | (word << 2 & 0x80008000u);
 }
-// Of a fifth bit. Pairs with c < 2 go to bit 4 of a half, the others to bit 8: places e and e + 4 share a shift.
+// The place of a fifth bit. Pairs with c < 2 go to bit 4 of a half, the others to bit 8: places e and e + 4 share a
+// shift.
 FORESAY_HOST_DEVICE constexpr BitPlace fifth_place(const Place& p) {
     const int slot = 4 * p.g + 2 * p.h + p.s;  // 0..7
     const int e = slot < 4 ? slot : slot + 4;  // 0..3, 8..11
     return {p.lane() * 2 + p.t, e + 4 * (p.c / 2) + 16 * (p.c % 2)};
 }
-// Of the upper two bits.
+// The place of the upper two bits.
 FORESAY_HOST_DEVICE constexpr BitPlace upper_place(const Place& p) {
     const int slot = 2 * p.h + p.s;                 // 0..3
     const int e = 2 * (slot % 2) + 8 * (slot / 2);  // 0, 2, 8, 10

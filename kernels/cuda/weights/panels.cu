@@ -316,19 +316,20 @@ void fill_packed_part(std::span<const PackSource> matrices, RowOrder order, std:
         cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
         return;
     }
-    const auto sources = to_device(std::span<const PackedSource>(layout.groups));
+    const bool interleaved = order == RowOrder::interleaved;
+    DeviceBuffer<PackedSource> groups[2];  // as those of the layout
+    for (int m = 0; m < 2; ++m) {
+        if (!layout.groups[m].empty()) groups[m] = to_device(std::span<const PackedSource>(layout.groups[m]));
+    }
     std::int64_t offset = 0;
     for (const PackSource& matrix : matrices) {
-        const bool interleaved = order == RowOrder::interleaved;
+        const auto& sources = groups[interleaved && offset == 1 && groups[1].data() != nullptr ? 1 : 0];
         fill_packed(matrix.view, {0, offset, interleaved ? 2 : 1, matrix.order}, layout, sources.data(), part);
         offset += interleaved ? 1 : matrix.view.rows;
     }
 }
 
-// Devices with little shared memory, where a launch would take two rows, keep the plain types.
-bool stays_packed(const TensorView& view) {
-    return view.packing != nullptr && devices_keep_packed(*view.packing) && !gemv_scratch().little_shared;
-}
+bool stays_packed(const TensorView& view) { return view.packing != nullptr && devices_keep_packed(*view.packing); }
 
 // Neighbouring matrices of a stack that become one part.
 struct Group {
@@ -430,7 +431,7 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
         const TensorView views[] = {matrices[0].view, matrices[1].view};
-        if (stays_packed(views[0]) && stays_packed(views[1]) && share_panels(*views[0].packing, *views[1].packing)) {
+        if (views[0].packing != nullptr && views[1].packing != nullptr) {
             if (const std::optional<PackedLayout> layout = packed_layout(views, true)) {
                 Part& part = parts_.emplace_back(make_packed_part(*layout, 0, rows_));
                 fill_packed_part(matrices, order, inputs_, *layout, part);
@@ -481,21 +482,24 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     }
 }
 
-ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second)
-    : rows_(first[0].rows * (second.empty() ? 1 : 2)), inputs_(first[0].cols) {
-    check_inputs(inputs_);
+QuantType type_of_experts(std::span<const TensorView> first, std::span<const TensorView> second) {
     const QuantType stored = kept_type(first[0]);
     const auto is_stored = [&](const TensorView& view) { return kept_type(view) == stored; };
-    const bool alike = std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored);
+    return std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored) ? stored : QuantType::f32;
+}
+
+ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second, QuantType quant_type)
+    : rows_(first[0].rows * (second.empty() ? 1 : 2)), inputs_(first[0].cols) {
+    check_inputs(inputs_);
     const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
-    part_ = make_part(alike ? stored : QuantType::f32, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
+    part_ = make_part(quant_type, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
     if (first[0].data == nullptr) {
         fill_randomly(part_, inputs_);
         return;
     }
     const auto pack = [&](TensorView view, std::size_t expert, std::int64_t place) {
         std::vector<float> values;
-        if (!alike) {
+        if (kept_type(view) != quant_type) {
             values = decoded(view);
             view = {QuantType::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
         }

@@ -84,13 +84,16 @@ private:
     std::vector<Part> parts_;
 };
 
+// The type that matrices of experts have together: that of all, or else float32.
+QuantType type_of_experts(std::span<const TensorView> first, std::span<const TensorView> second);
+
 // The matrices of the experts of a layer, one after the other in one allocation, each padded to whole panels. With
-// `second` the matrices of an expert interleave, as gate and up do. All have one quantisation type; unlike ones are
-// dequantised to float32 first.
+// `second` the matrices of an expert interleave, as gate and up do. All are in `quant_type`: that of the matrices, or
+// float32, to which they are dequantised first.
 class ExpertPanels {
 public:
     ExpertPanels() = default;
-    ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second);
+    ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second, QuantType quant_type);
 
     std::int64_t rows() const { return rows_; }  // of an expert, without padding
     std::int64_t inputs() const { return inputs_; }

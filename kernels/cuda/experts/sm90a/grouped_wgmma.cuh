@@ -4,8 +4,7 @@
 // Grid:     a CTA per multiprocessor; each takes items in turn.
 // Item:     a group and kGroupPanels panels of its expert.
 // Warps:    four warpgroups multiply, each 64 packed rows (two panels) with all rows of the group: operand A is
-// unpacked
-//           in registers, operand B lies in the stage. One more warp copies.
+//           unpacked in registers, operand B lies in the stage. One more warp copies.
 // Stage:    of the ring: GroupStage::kInputs inputs of kGroupPanels panels, then of the group's images.
 //
 //   producer   global weights, images --cp.async.bulk--> stage
@@ -213,7 +212,7 @@ __device__ __forceinline__ void multiply_group(const GroupedArgs& args, std::uin
     const ProductsCall& c = args.call;
     float sums[N / 2];
     const int panel = first_panel + warp / 2;
-    // Of a warpgroup; a panel that does not exist yields sums that nothing reads.
+    // The products of one warpgroup; a panel that does not exist yields sums that nothing reads.
     const bool has_panels = first_panel + warp / 4 * 2 < c.panel_count;
     multiply_stages<E, N>(args, shared, place, has_panels, (group.z + 7) / 8, warp, lane, sums);
     if (panel >= c.panel_count) return;

@@ -5,8 +5,10 @@
 // (operands.cuh). In tiles for few rows, kSlices warpgroups have the same packed rows and a slice of K each
 // (add_slices()); what the tile has of rows of the batch is then finished in equal shares.
 //
-// Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows. Q6_K
-// has
+// Packed:   rows whose blocks are not alike are multiplied as packed_tile.cuh says; all else is common.
+// Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows, but
+// for
+//           four warpgroups of 64 rows one, and their total, if it is no share of it, lies in shared memory. Q6_K has
 //           the sums of a block besides. The producers' warpgroup gives registers to the others.
 // Overlap:  while one warpgroup adds its products with their scales, the tensor cores have another's.
 #pragma once
@@ -51,13 +53,6 @@ struct WgmmaGroups {
     static_assert(kRegisters <= 240);
 };
 
-// acc += d times the scales of rows r and r + 8.
-template <int kCount>
-__device__ __forceinline__ void add_product(float (&acc)[kCount], const float (&d)[kCount], const float (&s)[2]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) acc[i] = fmaf(s[i / 2 % 2], d[i], acc[i]);
-}
-
 // Plain numbers: all products of a block onto the sums, the low plane before the high one.
 template <QuantType E, int N>
 __device__ __forceinline__ void multiply_float_tile(const TileBlock<E>& weights, std::uint32_t images,
@@ -86,8 +81,8 @@ __device__ __forceinline__ void multiply_float_tile(const TileBlock<E>& weights,
     keep_registers(sums);
 }
 
-// A block's products onto the sums of the slice.
-template <QuantType E, int N>
+// A block's products onto the sums of the slice. kTwo: products two at a time.
+template <QuantType E, int N, bool kTwo>
 __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::uint32_t images, float (&sums)[N / 2]) {
     using Image = OperandImage<E>;
     using Block = TileBlock<E>;
@@ -127,7 +122,7 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
             float s[2][2];
             weights.pair(i, a, s);
             const bool adds_first = Block::kFirst == FirstProduct::onto_sums && i == 0;
-            if constexpr (N <= 64) {
+            if constexpr (kTwo) {
                 float d[2][kSums];
                 if (adds_first) keep_registers(first);
 #pragma unroll
@@ -181,6 +176,43 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
     }
 }
 
+// Blocks as a warp multiplies them. Packed rows have a form of their own (packed_tile.cuh).
+template <QuantType E>
+struct TileBlocks {
+    int tile, lane;
+    __device__ TileBlocks(std::uint32_t /*shared*/, int of_tile, int of_lane) : tile(of_tile), lane(of_lane) {}
+    // Adds the products of block `block` to `sums`: the slice-th of those that lie at `at`.
+    template <int N, bool kTwo>
+    __device__ __forceinline__ void multiply(std::uint32_t at, int /*block*/, int slice, std::uint32_t images,
+                                             float (&sums)[N / 2]) {
+        const TileBlock<E> weights(at + slice * block_format(E).bytes, tile, lane);
+        multiply_tile<E, N, kTwo>(weights, images, sums);
+    }
+};
+
+__device__ __forceinline__ void store_four(std::uint32_t to, float a, float b, float c, float d) {
+    store_shared2(to, {__float_as_uint(a), __float_as_uint(b)});
+    store_shared2(to + 8, {__float_as_uint(c), __float_as_uint(d)});
+}
+
+// The total of a thread's sums, in shared memory: [eight][thread of the warpgroup] 16 bytes. Of matrices in one part.
+class SharedTotal {
+public:
+    __device__ SharedTotal(std::uint32_t totals, int group, int eights)
+        : at_(totals + static_cast<std::uint32_t>(group * eights * 2048) + threadIdx.x % 128 * 16) {}
+    __device__ __forceinline__ void set(int eight, const float (&v)[4]) const {
+        store_four(at_ + eight * 2048, v[0], v[1], v[2], v[3]);
+    }
+    __device__ __forceinline__ void get(int eight, float (&v)[4]) const {
+        const uint4 words = load_shared4(at_ + eight * 2048);
+        v[0] = __uint_as_float(words.x), v[1] = __uint_as_float(words.y);
+        v[2] = __uint_as_float(words.z), v[3] = __uint_as_float(words.w);
+    }
+
+private:
+    std::uint32_t at_;
+};
+
 // Slices that are multiplied at once: their products, in shared memory, are added to `total` in the order of the
 // slices. Each of the kSlices warpgroups adds, and finishes, its share of the rows of the batch. [slice][eight][thread]
 // 16 bytes.
@@ -191,9 +223,7 @@ __device__ __forceinline__ void add_slices(std::uint32_t passage, int slice, int
     const std::uint32_t at = passage + threadIdx.x % 128 * 16;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
-        const std::uint32_t to = at + (slice * kEights + j) * 2048;
-        store_shared2(to, {__float_as_uint(sums[4 * j]), __float_as_uint(sums[4 * j + 1])});
-        store_shared2(to + 8, {__float_as_uint(sums[4 * j + 2]), __float_as_uint(sums[4 * j + 3])});
+        store_four(at + (slice * kEights + j) * 2048, sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]);
     }
     named_barrier<2, kThreads>();
 #pragma unroll
@@ -218,12 +248,13 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
     using Tile = MixedTile<E, kPanels, N, kSlices>;
     using Image = OperandImage<E>;
     constexpr int kWarps = Groups::kWarps, kSums = N / 2, kOwn = N / kSlices;  // kOwn: rows that a warpgroup finishes
+    constexpr bool kTwo = N < 64 || (N == 64 && Groups::kRegisters >= 160);
     static_assert(kOwn % 8 == 0);
     extern __shared__ __align__(128) char memory[];
     const std::uint32_t shared = shared_address(memory);
     allow_successor();
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    start_stages<kWarps>(args, shared, warp, lane);
+    start_stages<E, kWarps>(args, shared, warp, lane);
     __syncthreads();
     if (warp >= kWarps) {
         if constexpr (kHasWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
@@ -235,7 +266,9 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
     // Warpgroups: slices fastest, then panels.
     const int group = warp / 4, slice = group % kSlices;
     const int pair = group / kSlices, panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
-    const std::uint32_t passage = shared + kMixedRingAt + pair * (kSlices * N * 64 * 4);
+    const std::uint32_t passage = shared + Tile::kPassageAt + pair * (kSlices * N * 64 * 4);
+    [[maybe_unused]] const SharedTotal shared_total(shared + Tile::kPassageAt, group, N / 8);
+    TileBlocks<E> weights(shared, tile, lane);
     int slot = 0;
     std::uint32_t parity = 0;
 #pragma unroll 1
@@ -243,8 +276,13 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
         const MixedUnit<kPanels, N> unit(args, number);
         const int row = 8 * unit.eight + slice * kOwn;
         float total[kSums / kSlices];
+        if constexpr (Tile::kTotalShared) {
 #pragma unroll
-        for (int i = 0; i < kSums / kSlices; ++i) total[i] = 0.0f;
+            for (int j = 0; j < N / 8; ++j) shared_total.set(j, {});
+        } else {
+#pragma unroll
+            for (int i = 0; i < kSums / kSlices; ++i) total[i] = 0.0f;
+        }
         const int count = unit.blocks.count;
 #pragma unroll 1
         for (int w = 0; w < min(gemv_warps(E), count); w += kSlices) {
@@ -254,13 +292,13 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
 #pragma unroll 1
             for (int first = w; first < count; first += gemv_warps(E)) {
                 mbarrier_wait(shared + 16 * slot, parity);
-                const std::uint32_t stage = shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes;
+                const std::uint32_t stage = shared + Tile::kStagesAt + slot * Tile::kStageBytes;
                 const std::uint32_t images = stage + Tile::kOperandsAt + slice * Tile::kImagesOfSlice;
                 // The last stage of a round may lack blocks of the later slices.
                 if (kSlices == 1 || first + slice < count) {
                     // Panels and rows past the last are whatever the stage held; their sums go nowhere.
-                    const TileBlock<E> weights(stage + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
-                    multiply_tile<E, N>(weights, images, sums);
+                    weights.template multiply<N, kTwo>(stage + panel_warp * kSlices * Tile::kWeightBytes,
+                                                       unit.blocks.first + first + slice, slice, images, sums);
                     if (first + slice + gemv_warps(E) >= count) {
                         // The slice ends. Product and sum are rounded apart, as where one warp leaves the product and
                         // another adds it.
@@ -268,15 +306,20 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
                         for (int j = 0; j < kSums / 4; ++j) {
                             std::uint32_t x, y;
                             load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
+                            [[maybe_unused]] float kept[4];
+                            if constexpr (Tile::kTotalShared) shared_total.get(j, kept);
 #pragma unroll
                             for (int i = 0; i < 4; ++i) {
                                 const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
-                                if constexpr (kSlices == 1) {
+                                if constexpr (Tile::kTotalShared) {
+                                    kept[i] = __fadd_rn(kept[i], product);
+                                } else if constexpr (kSlices == 1) {
                                     total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
                                 } else {
                                     sums[4 * j + i] = product;
                                 }
                             }
+                            if constexpr (Tile::kTotalShared) shared_total.set(j, kept);
                         }
                     }
                 }
@@ -289,16 +332,29 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
             if constexpr (kSlices > 1)
                 add_slices<kSlices, N, 32 * kWarps>(passage, slice, min(kSlices, count - w), sums, total);
         }
-        float(&sums_of)[1][kOwn / 8][4] = reinterpret_cast<float(&)[1][kOwn / 8][4]>(total);
-        if (args.op.split > 1 &&
-            !add_parts<kWarps>(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
-            continue;
-        float factors[(kOwn + 31) / 32];
-        norm_factors<E>(args, row, lane, factors);
-        if (panel_warp < unit.panels && row < args.rows) {
+        const auto finish = [&](auto& sums_of, int first_row) {
+            float factors[(sizeof sums_of / 16 * 8 + 31) / 32];
+            norm_factors<E>(args, first_row, lane, factors);
+            if (panel_warp >= unit.panels || first_row >= args.rows) return;
             with_epilogue(args.op.epilogue.kind, [&](auto kind) {
-                finish_sums<kind>(args, sums_of, factors, unit.panel + panel_warp, tile, row, lane);
+                finish_sums<kind>(args, sums_of, factors, unit.panel + panel_warp, tile, first_row, lane);
             });
+        };
+        if constexpr (Tile::kTotalShared) {
+            constexpr int kEights = 4;  // at a time
+#pragma unroll 1
+            for (int first = 0; first < N / 8; first += kEights) {
+                float sums_of[1][kEights][4];
+#pragma unroll
+                for (int j = 0; j < kEights; ++j) shared_total.get(first + j, sums_of[0][j]);
+                finish(sums_of, row + 8 * first);
+            }
+        } else {
+            float(&sums_of)[1][kOwn / 8][4] = reinterpret_cast<float(&)[1][kOwn / 8][4]>(total);
+            if (args.op.split > 1 &&
+                !add_parts<kWarps>(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
+                continue;
+            finish(sums_of, row);
         }
     }
 }

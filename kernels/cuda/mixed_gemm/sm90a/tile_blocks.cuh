@@ -29,8 +29,18 @@ __device__ inline void step_operand(const std::uint32_t (&p)[2][4], int s, std::
     a[3] = p[1][2 * s + 1];
 }
 
+// acc += d times the scales of rows r and r + 8.
+template <int kCount>
+__device__ __forceinline__ void add_product(float (&acc)[kCount], const float (&d)[kCount], const float (&s)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) acc[i] = fmaf(s[i / 2 % 2], d[i], acc[i]);
+}
+
 template <QuantType E>
 struct TileBlock;
+// Blocks by number, and how a warp multiplies them (mixed_wgmma.cuh, packed_tile.cuh).
+template <QuantType E>
+struct TileBlocks;
 
 template <QuantType E>
 struct TileBlockScaled {

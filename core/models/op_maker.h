@@ -1,5 +1,5 @@
-// core/models/stages.h: the stages of a model, one after the other, as specs of kernels/ops.h. A family says which
-// stages a layer has; most of them are the ones made here from the configuration, with the tensors' usual GGUF names.
+// core/models/op_maker.h: the ops of a model, one after the other, as specs of kernels/ops.h. A family says which ops
+// a layer has; most of them are the ones made here from the configuration, with the tensors' usual GGUF names.
 //
 // Life:     views in a spec are valid until add() returns, so make a spec within the call of add(). Everything that
 //           add() is given must be prepared by then.
@@ -19,19 +19,18 @@
 
 namespace foresay::core {
 
-using StageKind = kernels::ForwardOp;
-// In the order of StageKind.
-using StageSpec = std::variant<kernels::EmbedSpec, kernels::PerLayerEmbedSpec, kernels::AttentionInSpec,
-                               kernels::AttendSpec, kernels::AttentionOutSpec, kernels::MlpInSpec, kernels::MlpOutSpec,
-                               kernels::MoeSpec, kernels::PerLayerSpec, kernels::LmHeadSpec>;
+// In the order of kernels::ForwardOp.
+using OpSpec = std::variant<kernels::EmbedSpec, kernels::PerLayerEmbedSpec, kernels::AttentionInSpec,
+                            kernels::AttendSpec, kernels::AttentionOutSpec, kernels::MlpInSpec, kernels::MlpOutSpec,
+                            kernels::MoeSpec, kernels::PerLayerSpec, kernels::LmHeadSpec>;
 
-struct PlacedStage {
-    StageSpec spec;
+struct PlacedOp {
+    OpSpec spec;
     std::int32_t layer = 0;  // of the model
     std::int32_t kv = 0;     // of the KV cache, for attention_in and attend
 };
 
-class StageMaker {
+class OpMaker {
 public:
     struct Options {
         std::int32_t context = 0;             // positions that the model will be used with; decides long or short rope
@@ -39,12 +38,12 @@ public:
         std::uint32_t check_devices = 0;      // only in what is on these backends of a list, bit by bit; 0: in all
         std::int64_t* bytes_taken = nullptr;  // counts the bytes of the tensors
     };
-    using Sink = std::function<void(const PlacedStage&)>;
+    using Sink = std::function<void(const PlacedOp&)>;
 
-    StageMaker(ModelSource& source, const Options& options, const Sink& sink)
+    OpMaker(ModelSource& source, const Options& options, const Sink& sink)
         : source_(source), options_(options), sink_(sink) {}
 
-    // Every stage of the model, from embed to lm_head, as its family says.
+    // Every op of the model, from embed to lm_head, as its family says.
     void run();
 
     // ---- for families
@@ -53,12 +52,12 @@ public:
     kernels::ModelShape shape(std::int32_t i) const { return layer_shape(config(), i); }
     std::int64_t width() const { return config().shape.d_model; }
 
-    void add(StageSpec spec);
+    void add(OpSpec spec);
 
     // A norm, attention, a norm, and the feed-forward network or the experts.
     void add_plain_layer(std::int32_t i, std::string_view mlp_norm = "ffn_norm");
 
-    // The usual stages. A norm's name may be empty: there is none. scale and post norms follow the configuration.
+    // The usual ops. A norm's name may be empty: there is none. scale and post norms follow the configuration.
     void add_attention(std::int32_t i, std::string_view norm = "attn_norm", std::string_view post_norm = {});
     void add_mlp(std::int32_t i, std::string_view norm = "ffn_norm", std::string_view post_norm = {});
     // `head_norms` false: without norms of Q and K, which the family adds.

@@ -1,4 +1,4 @@
-#include "core/models/stages.h"
+#include "core/models/op_maker.h"
 
 #include <cmath>
 #include <utility>
@@ -21,7 +21,7 @@ TensorView rows_of(const TensorView& matrix, std::int64_t first, std::int64_t co
 }
 
 // Tables are where the first layer is; what else is of no layer, the LM head most of all, where the last is.
-bool StageMaker::is_checked(const TensorName& name) const {
+bool OpMaker::is_checked(const TensorName& name) const {
     const std::vector<std::int32_t>& devices = config().devices;
     if (!options_.check_weights) return false;
     if (options_.check_devices == 0 || devices.empty()) return true;
@@ -32,7 +32,7 @@ bool StageMaker::is_checked(const TensorName& name) const {
     return device < 0 || (options_.check_devices >> device & 1u) != 0;
 }
 
-TensorView StageMaker::take(const TensorName& name, TensorShape shape) {
+TensorView OpMaker::take(const TensorName& name, TensorShape shape) {
     const TensorView view = source_.tensor(name, shape);
     const bool again = name.is_head() && config().tied_head;
     if (options_.bytes_taken != nullptr && !again) *options_.bytes_taken += view.bytes();
@@ -43,15 +43,15 @@ TensorView StageMaker::take(const TensorName& name, TensorShape shape) {
                 std::to_string(row) + "), so the file is damaged or was converted badly; get it again");
 }
 
-TensorView StageMaker::matrix(std::int32_t i, std::string_view part, std::int64_t rows, std::int64_t cols) {
+TensorView OpMaker::matrix(std::int32_t i, std::string_view part, std::int64_t rows, std::int64_t cols) {
     return take({.layer = i, .part = part}, {rows, cols});
 }
 
-TensorView StageMaker::vector(std::int32_t i, std::string_view part, std::int64_t size, std::string_view kind) {
+TensorView OpMaker::vector(std::int32_t i, std::string_view part, std::int64_t size, std::string_view kind) {
     return take({.layer = i, .part = part, .kind = kind}, {1, size});
 }
 
-kernels::NormSpec StageMaker::norm(std::int32_t i, std::string_view part, std::int64_t size) {
+kernels::NormSpec OpMaker::norm(std::int32_t i, std::string_view part, std::int64_t size) {
     if (part.empty()) return {};
     kernels::NormSpec spec{.weight = vector(i, part, size),
                            .eps = config().norm_eps,
@@ -61,8 +61,7 @@ kernels::NormSpec StageMaker::norm(std::int32_t i, std::string_view part, std::i
     return spec;
 }
 
-std::vector<TensorView> StageMaker::experts(std::int32_t i, std::string_view part, std::int64_t rows,
-                                            std::int64_t cols) {
+std::vector<TensorView> OpMaker::experts(std::int32_t i, std::string_view part, std::int64_t rows, std::int64_t cols) {
     std::vector<TensorView> views;
     for (std::int32_t e = 0; e < config().experts.count; ++e) {
         views.push_back(take({.layer = i, .part = part, .expert = e, .experts = config().experts.count}, {rows, cols}));
@@ -70,32 +69,32 @@ std::vector<TensorView> StageMaker::experts(std::int32_t i, std::string_view par
     return views;
 }
 
-TensorView StageMaker::own(std::vector<float> values) {
+TensorView OpMaker::own(std::vector<float> values) {
     const std::vector<float>& kept = own_.emplace_back(std::move(values));
     return {kernels::QuantType::f32, 1, static_cast<std::int64_t>(kept.size()),
             reinterpret_cast<const std::byte*>(kept.data())};
 }
 
-std::vector<float> StageMaker::values(const TensorView& view) const {
+std::vector<float> OpMaker::values(const TensorView& view) const {
     std::vector<float> values(static_cast<std::size_t>(view.elements()));
     if (view.data != nullptr) kernels::dequantize_row(view, 0, values);
     return values;
 }
 
-kernels::RopeSpec StageMaker::rope(const RopeConfig& rope, std::int32_t head_dim) {
+kernels::RopeSpec OpMaker::rope(const RopeConfig& rope, std::int32_t head_dim) {
     const RopeTable& table = ropes_.emplace_back(rope_table(rope, head_dim, options_.context));
     return {
         .pairs = rope.pairs, .inverse_frequency = table.inverse_frequency, .attention_factor = table.attention_factor};
 }
 
-void StageMaker::add(StageSpec spec) {
+void OpMaker::add(OpSpec spec) {
     sink_({std::move(spec), layer_, layer_ < config().shape.layers ? layer(layer_).kv : 0});
     own_.clear();
     ropes_.clear();
     source_.release();
 }
 
-kernels::AttentionInSpec StageMaker::attention_in(std::int32_t i, std::string_view norm_name, bool head_norms) {
+kernels::AttentionInSpec OpMaker::attention_in(std::int32_t i, std::string_view norm_name, bool head_norms) {
     const LayerConfig own = layer(i);
     const std::int64_t q = std::int64_t{own.heads} * own.head_dim, kv = std::int64_t{own.kv_heads} * own.head_dim;
     kernels::AttentionInSpec spec{.shape = shape(i), .norm = norm(i, norm_name, width())};
@@ -125,7 +124,7 @@ kernels::AttentionInSpec StageMaker::attention_in(std::int32_t i, std::string_vi
     return spec;
 }
 
-kernels::AttendSpec StageMaker::attend(std::int32_t i) {
+kernels::AttendSpec OpMaker::attend(std::int32_t i) {
     const LayerConfig own = layer(i);
     const float scale = config().attention_scale;
     return {.shape = shape(i),
@@ -134,7 +133,7 @@ kernels::AttendSpec StageMaker::attend(std::int32_t i) {
             .soft_cap = config().attention_cap};
 }
 
-kernels::AttentionOutSpec StageMaker::attention_out(std::int32_t i, std::string_view post_norm) {
+kernels::AttentionOutSpec OpMaker::attention_out(std::int32_t i, std::string_view post_norm) {
     const LayerConfig own = layer(i);
     kernels::AttentionOutSpec spec{.shape = shape(i),
                                    .o = matrix(i, "attn_output", width(), std::int64_t{own.heads} * own.head_dim)};
@@ -144,7 +143,7 @@ kernels::AttentionOutSpec StageMaker::attention_out(std::int32_t i, std::string_
     return spec;
 }
 
-kernels::MlpInSpec StageMaker::mlp_in(std::int32_t i, std::string_view norm_name) {
+kernels::MlpInSpec OpMaker::mlp_in(std::int32_t i, std::string_view norm_name) {
     const std::int64_t ff = layer(i).d_ff;
     kernels::MlpInSpec spec{.shape = shape(i),
                             .norm = norm(i, norm_name, width()),
@@ -158,7 +157,7 @@ kernels::MlpInSpec StageMaker::mlp_in(std::int32_t i, std::string_view norm_name
     return spec;
 }
 
-kernels::MlpInSpec StageMaker::fused_mlp_in(std::int32_t i, std::string_view norm_name) {
+kernels::MlpInSpec OpMaker::fused_mlp_in(std::int32_t i, std::string_view norm_name) {
     const std::int64_t ff = layer(i).d_ff;
     kernels::MlpInSpec spec{.shape = shape(i), .norm = norm(i, norm_name, width()), .activation = config().activation};
     if (has(i, "ffn_gate")) {  // split by a tool that quantises
@@ -172,7 +171,7 @@ kernels::MlpInSpec StageMaker::fused_mlp_in(std::int32_t i, std::string_view nor
     return spec;
 }
 
-kernels::MlpOutSpec StageMaker::mlp_out(std::int32_t i, std::string_view post_norm) {
+kernels::MlpOutSpec OpMaker::mlp_out(std::int32_t i, std::string_view post_norm) {
     kernels::MlpOutSpec spec{.shape = shape(i), .down = matrix(i, "ffn_down", width(), layer(i).d_ff)};
     if (config().mlp_bias) spec.bias = vector(i, "ffn_down", width(), "bias");
     spec.post_norm = norm(i, post_norm, width());
@@ -180,7 +179,7 @@ kernels::MlpOutSpec StageMaker::mlp_out(std::int32_t i, std::string_view post_no
     return spec;
 }
 
-kernels::MoeSpec StageMaker::moe(std::int32_t i, std::string_view norm_name) {
+kernels::MoeSpec OpMaker::moe(std::int32_t i, std::string_view norm_name) {
     const ExpertConfig& e = config().experts;
     kernels::MoeSpec spec{.shape = shape(i), .norm = norm(i, norm_name, width())};
     spec.router.weight = matrix(i, "ffn_gate_inp", e.count, width());
@@ -205,7 +204,7 @@ kernels::MoeSpec StageMaker::moe(std::int32_t i, std::string_view norm_name) {
     return spec;
 }
 
-void StageMaker::add_experts(std::int32_t i, std::string_view norm_name) {
+void OpMaker::add_experts(std::int32_t i, std::string_view norm_name) {
     const std::int64_t shared = config().experts.shared_ff;
     if (shared == 0) return add(moe(i, norm_name));
     kernels::MoeSpec routed = moe(i, norm_name);
@@ -224,24 +223,24 @@ void StageMaker::add_experts(std::int32_t i, std::string_view norm_name) {
                             .scale = config().residual_scale});
 }
 
-void StageMaker::add_plain_layer(std::int32_t i, std::string_view mlp_norm) {
+void OpMaker::add_plain_layer(std::int32_t i, std::string_view mlp_norm) {
     add_attention(i);
     if (layer(i).experts) return add_experts(i, mlp_norm);
     add_mlp(i, mlp_norm);
 }
 
-void StageMaker::add_attention(std::int32_t i, std::string_view norm_name, std::string_view post_norm) {
+void OpMaker::add_attention(std::int32_t i, std::string_view norm_name, std::string_view post_norm) {
     add(attention_in(i, norm_name));
     add(attend(i));
     add(attention_out(i, post_norm));
 }
 
-void StageMaker::add_mlp(std::int32_t i, std::string_view norm_name, std::string_view post_norm) {
+void OpMaker::add_mlp(std::int32_t i, std::string_view norm_name, std::string_view post_norm) {
     add(mlp_in(i, norm_name));
     add(mlp_out(i, post_norm));
 }
 
-void StageMaker::run() {
+void OpMaker::run() {
     const ModelConfig& c = config();
     const Architecture& family = architecture(c.architecture);
     layer_ = 0;
@@ -278,8 +277,8 @@ public:
 
 std::vector<TensorUse> tensors_of(const ModelConfig& config) {
     Inventory inventory(config);
-    const StageMaker::Sink ignore = [](const PlacedStage&) {};
-    StageMaker(inventory, {.context = config.context_length, .check_weights = false}, ignore).run();
+    const OpMaker::Sink ignore = [](const PlacedOp&) {};
+    OpMaker(inventory, {.context = config.context_length, .check_weights = false}, ignore).run();
     return std::move(inventory.uses);
 }
 

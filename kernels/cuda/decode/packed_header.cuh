@@ -1,0 +1,80 @@
+// kernels/cuda/decode/packed_header.cuh: what the kernels of packed rows (packed.cuh, mixed_gemm/sm90a/packed_tile.cuh)
+// read of shared memory: a matrix's header, and blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/weights/packed_format.h"
+
+namespace foresay::kernels::cuda {
+
+// A copy of a matrix's header in shared memory: reads of the device's memory queue after the weights.
+class SharedHeader {
+public:
+    explicit __device__ SharedHeader(std::uint32_t address) : address_(address) {}
+    // Word i of sixteen, each 16 bytes.
+    static __device__ uint4 word(const std::uint8_t* panels, int i) {
+        return __ldg(reinterpret_cast<const uint4*>(panels) + i);
+    }
+    __device__ void put(int i, const uint4& word) const {
+        store_shared2(address_ + i * 16, {word.x, word.y});
+        store_shared2(address_ + i * 16 + 8, {word.z, word.w});
+    }
+    static constexpr int kWords = sizeof(PackedHeader) / 16;
+
+    __device__ std::uint32_t panel_bytes() const { return load(offsetof(PackedHeader, panel_bytes)); }
+    __device__ std::uint32_t panels_at() const { return load(offsetof(PackedHeader, panels_at)); }
+    __device__ PanelScales scales() const {
+        return static_cast<PanelScales>(load(offsetof(PackedHeader, scales)) & 255u);
+    }
+    __device__ bool minimum_is_zero() const {
+        return (load(offsetof(PackedHeader, scales)) >> 8 & kMinimumIsZero) != 0;
+    }
+    __device__ float factor(std::uint32_t row) const {
+        return __uint_as_float(load(offsetof(PackedHeader, factor) + row % 2 * 4));
+    }
+    __device__ uint4 table() const { return load_shared4(address_ + offsetof(PackedHeader, table)); }
+    __device__ PackedRun run(int number) const {
+        const uint4 bits = load_shared4(address_ + offsetof(PackedHeader, runs) + number * 16);
+        PackedRun out;
+        out.first = static_cast<std::uint16_t>(bits.x);
+        out.end = static_cast<std::uint16_t>(bits.x >> 16);
+        out.lines = static_cast<std::uint8_t>(bits.y);
+        out.kind = static_cast<CodeKind>(bits.y >> 8 & 255u);
+        out.apart = (bits.y >> 16 & 255u) != 0;
+        out.chunk = static_cast<std::uint8_t>(bits.y >> 24);
+        out.offset = bits.z;
+        out.zero = __uint_as_float(bits.w);
+        return out;
+    }
+    // The run of a block, from run `from` on.
+    __device__ int run_of(int from, int block) const {
+        while (block >= static_cast<int>(load(offsetof(PackedHeader, runs) + from * 16) >> 16)) ++from;
+        return from;
+    }
+
+private:
+    __device__ std::uint32_t load(std::size_t at) const {
+        return static_cast<std::uint32_t>(load_shared1(address_ + static_cast<std::uint32_t>(at)));
+    }
+    std::uint32_t address_;
+};
+static_assert(offsetof(PackedHeader, scales) == 8 && offsetof(PackedHeader, flags) == 9);
+
+// A block in shared memory, as load_pairs() reads it.
+struct SharedBlock {
+    std::uint32_t address;
+    __device__ std::uint32_t one(int at) const {
+        return static_cast<std::uint32_t>(load_shared1(address + static_cast<std::uint32_t>(at)));
+    }
+    __device__ uint2 two(int at) const {
+        uint2 v;
+        load_shared2(v.x, v.y, address + static_cast<std::uint32_t>(at));
+        return v;
+    }
+    __device__ uint4 four(int at) const { return load_shared4(address + static_cast<std::uint32_t>(at)); }
+};
+
+}  // namespace foresay::kernels::cuda
