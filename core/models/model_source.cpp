@@ -72,7 +72,6 @@ public:
         const Stored stored = find(name);
         if (stored.info == nullptr) table().get(stored.name);  // throws: it is missing
         used_.insert(stored.info->name);
-        if (stays(name) || name.expert >= 0) unpacked_.insert(stored.info->name);
         if (stays(name)) tables_of_rows_.insert(stored.info->name);
         if (stored.exponents != nullptr) used_.insert(stored.exponents->name);
         if (stored.matrix != nullptr) {
@@ -241,6 +240,7 @@ private:
         return {packing, factors_of(tensor) != nullptr ? kernels::QuantType::f32 : packing->plain};
     }
 
+    static constexpr const char* kTooManyWidths = "the widths of its codes change too often, or it is too wide";
     // What a device has of a matrix.
     struct OnDevice {
         std::int64_t bytes = 0;
@@ -255,7 +255,7 @@ private:
     // By the name of the tensor that a matrix is found by.
     using UnlikeTypes = std::map<std::string, Unlike, std::less<>>;
 
-    // Devices have panels for packed rows, but keep tables and experts as Packing::plain. Calls body(name, OnDevice)
+    // Devices have panels for packed rows, but keep tables as Packing::plain. Calls body(name, OnDevice)
     // for each matrix that they may keep otherwise than the host.
     template <class Body>
     void visit_on_a_device(const Body& body) {
@@ -264,7 +264,7 @@ private:
                                std::int64_t packed) {
             std::int64_t row = 0;
             const auto found = unlike.find(name);
-            const bool table = unpacked_.contains(name);
+            const bool table = tables_of_rows_.contains(name);
             if (found != unlike.end() && found->second.pair) {
                 row = kernels::packed_panel_row_bytes(*found->second.pair, cols);
             } else if (kept.packing != nullptr && found == unlike.end() && !table) {
@@ -276,8 +276,8 @@ private:
                 row = kernels::row_bytes(type, cols);
                 if (type == kernels::QuantType::f32 && 4 * rows * cols > packed) {
                     there.reason = found != unlike.end() ? found->second.reason
-                                   : table               ? "devices unpack embedding tables and experts"
-                                           : "the widths of its codes change too often, or it is too wide";
+                                   : table               ? "devices unpack embedding tables"
+                                                         : kTooManyWidths;
                 }
             }
             there.bytes = rows * row, there.more = there.bytes - packed;
@@ -299,26 +299,51 @@ private:
         }
     }
 
+    struct Neighbour {
+        std::string name;
+        Kept kept;
+        std::int64_t cols = 0;
+    };
+    void add_neighbour(const TensorName& name, std::vector<Neighbour>& to) const {
+        const Stored stored = find(name);
+        if (stored.info == nullptr || stored.exponents != nullptr) return;
+        if (stored.matrix != nullptr) {
+            to.push_back({stored.info->name, kept_of(*stored.matrix), stored.matrix->cols()});
+        } else {
+            to.push_back({stored.info->name, kept_of(*stored.info), stored.info->shape.back()});
+        }
+    }
+
+    // The experts of a layer share one layout there: `up` interleaves with `gate`, or is absent.
+    void add_experts(std::int32_t layer, std::string_view gate, std::string_view up, UnlikeTypes& to) const {
+        std::vector<Neighbour> all[2];
+        std::vector<const kernels::Packing*> packings[2];
+        for (std::int32_t e = 0; e < config_.experts.count; ++e) {
+            add_neighbour({.layer = layer, .part = gate, .expert = e}, all[0]);
+            if (!up.empty()) add_neighbour({.layer = layer, .part = up, .expert = e}, all[1]);
+        }
+        if (all[0].empty() || (!up.empty() && all[1].size() != all[0].size())) return;
+        Unlike type{.type = all[0][0].kept.plain, .reason = "the experts of a layer share a layout there, and differ"};
+        for (int i = 0; i < 2; ++i) {
+            for (const Neighbour& one : all[i]) {
+                packings[i].push_back(one.kept.packing);
+                if (one.kept.plain != type.type) type.type = kernels::QuantType::f32;
+            }
+        }
+        type.pair = kernels::packing_of_experts(packings[0], packings[1], all[0][0].cols);
+        if (type.pair) type.reason = kTooManyWidths;
+        for (const auto& of : all) {
+            for (const Neighbour& one : of) to[one.name] = type;
+        }
+    }
+
     // What a device has for matrices that it cannot keep as they are, because of others that read the same input: gate
-    // and up interleave, and share panels or one type; and of orders of inputs there is one.
+    // and up interleave, and share panels or one type; of orders of inputs there is one; and experts have one layout.
     UnlikeTypes unlike_neighbours() const {
-        struct Neighbour {
-            std::string name;
-            Kept kept;
-            std::int64_t cols = 0;
-        };
         UnlikeTypes unlike;
         const auto neighbours = [&](std::int32_t layer, std::initializer_list<std::string_view> parts) {
             std::vector<Neighbour> all;
-            for (const std::string_view part : parts) {
-                const Stored stored = find({.layer = layer, .part = part});
-                if (stored.info == nullptr || stored.exponents != nullptr) continue;
-                if (stored.matrix != nullptr) {
-                    all.push_back({stored.info->name, kept_of(*stored.matrix), stored.matrix->cols()});
-                } else {
-                    all.push_back({stored.info->name, kept_of(*stored.info), stored.info->shape.back()});
-                }
-            }
+            for (const std::string_view part : parts) add_neighbour({.layer = layer, .part = part}, all);
             return all;
         };
         for (std::int32_t layer = 0; layer < config_.shape.layers; ++layer) {
@@ -334,6 +359,8 @@ private:
                 }
                 for (const Neighbour& one : pair) unlike[one.name] = both;
             }
+            add_experts(layer, "ffn_gate_exps", "ffn_up_exps", unlike);
+            add_experts(layer, "ffn_down_exps", "", unlike);
             const auto reading = neighbours(layer, {"attn_q", "attn_k", "attn_v"});
             const auto order = [](const Neighbour& one) {
                 return one.kept.packing != nullptr ? one.kept.packing->order : std::vector<std::int32_t>();
@@ -578,7 +605,6 @@ private:
     }
 
     std::set<std::string, std::less<>> used_;
-    std::set<std::string, std::less<>> unpacked_;        // that devices keep as Packing::plain
     std::set<std::string, std::less<>> tables_of_rows_;  // of which a token reads a row
     Scratch scratch_;
     std::deque<std::vector<std::byte>> joined_;

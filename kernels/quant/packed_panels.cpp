@@ -29,15 +29,17 @@ ScaleBytes scale_bytes(ScaleForm form) {
     return {};
 }
 
+bool alike_but_order(const Packing& a, const Packing& b) {
+    return a.form == b.form && a.kinds == b.kinds && a.table == b.table;
+}
+
 }  // namespace
 
 bool devices_keep_packed(const Packing& packing) {
     return packing.plain != QuantType::q8_0 && packing.plain != QuantType::q6_k;
 }
 
-bool share_panels(const Packing& a, const Packing& b) {
-    return a.form == b.form && a.kinds == b.kinds && a.table == b.table && a.order == b.order;
-}
+bool share_panels(const Packing& a, const Packing& b) { return alike_but_order(a, b) && a.order == b.order; }
 
 std::optional<Packing> packing_of_pair(const Packing& a, const Packing& b, std::int64_t cols) {
     if (!devices_keep_packed(a) && !devices_keep_packed(b)) return std::nullopt;
@@ -56,6 +58,22 @@ std::optional<Packing> packing_of_pair(const Packing& a, const Packing& b, std::
         pair.kinds[g] = static_cast<std::uint8_t>(bits | ((first | second) & kHead));
     }
     return pair;
+}
+
+std::optional<Packing> packing_of_experts(std::span<const Packing* const> first, std::span<const Packing* const> second,
+                                          std::int64_t cols) {
+    std::size_t kept = first.size();  // an expert that is kept packed
+    for (std::size_t e = 0; e < first.size(); ++e) {
+        for (const std::span<const Packing* const> of : {first, second}) {
+            if (of.empty()) continue;
+            if (of[e] == nullptr || !alike_but_order(*of[e], *of[0])) return std::nullopt;
+            if (devices_keep_packed(*of[e])) kept = e;
+        }
+        if (first[e]->order.empty() != first[0]->order.empty()) return std::nullopt;
+        if (!second.empty() && first[e]->order != second[e]->order) return std::nullopt;
+    }
+    if (kept == first.size()) return std::nullopt;
+    return second.empty() ? *first[kept] : packing_of_pair(*first[kept], *second[kept], cols);
 }
 
 std::int64_t packed_panel_row_bytes(const Packing& packing, std::int64_t cols) {

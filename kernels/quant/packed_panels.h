@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "kernels/quant/packing.h"
 
@@ -19,6 +20,12 @@ bool share_panels(const Packing& a, const Packing& b);
 // as many bits as the wider of its two, and a head where either has one. None: more differs than widths and factors, or
 // devices keep neither packed.
 std::optional<Packing> packing_of_pair(const Packing& a, const Packing& b, std::int64_t cols);
+
+// How the panels of a mixture's experts are packed, `second` (up) interleaved with `first` (gate), or none: all experts
+// alike but for factors and orders, which all have or none, gate and up of each in one order. An entry is null where
+// the rows are not packed. None: they differ, or devices keep none of them packed.
+std::optional<Packing> packing_of_experts(std::span<const Packing* const> first, std::span<const Packing* const> second,
+                                          std::int64_t cols);
 
 // Bytes of a row of a panel, at most: where all zeros are the middle of their codes, panels keep none.
 // 0: devices keep such rows as Packing::plain.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "kernels/divided_ops.h"
 #include "tests/cuda_backend/device_runs.h"
+#include "tests/kernels/packed_case.h"
 
 namespace foresay::test {
 namespace {
@@ -147,7 +148,7 @@ void check_spec(const Mixture& mixture, const MoeSpec& spec, double tolerance, c
     }
     expect_same_bits(found, mixture.run(ops, 16, stages, RowClass::decode, 3), "graph");
     // Groups of rows see inputs as float16, whatever the weights, and scales and minima of weights, too.
-    const double prefill_tolerance = mixture.gate[0].view().quant_type == QuantType::f32 ? 0.0 : 2e-3;
+    const double prefill_tolerance = spec.gate[0].quant_type == QuantType::f32 ? 0.0 : 2e-3;
     const auto prefill = mixture.run(ops, kRows, stages, RowClass::prefill);
     EXPECT_LE(error_of(mixture, prefill, expected), std::max(tolerance, prefill_tolerance));
     for (const std::int32_t width : {1, 9, 170}) {
@@ -161,6 +162,87 @@ TEST(Experts, cuda_EveryQuantisationType) {
     for (const QuantType type : kAllQuantTypes) {
         const Mixture mixture(type);
         check_spec(mixture, mixture.spec(), tolerance_of(type), std::string(info(type).name));
+    }
+}
+
+// Experts in packed rows: all alike but for factors and orders of inputs, which gate and up of an expert share.
+struct PackedExperts {
+    Mixture mixture;
+    std::vector<packed::Packed> gate, up, down;
+
+    PackedExperts(const packed::Kind& kind, std::int32_t width, std::int32_t ff)
+        : mixture(QuantType::f32, rounded_up(width, kind), rounded_up(ff, kind)) {
+        Random random(23);
+        const auto matrix = [&](std::int64_t rows, std::int64_t inputs, const packed::Packed* like) {
+            packed::Kind wide = kind;
+            wide.inputs = inputs;
+            packed::Packed one(wide, rows, random);
+            one.packing.table = (gate.empty() ? one : gate[0]).packing.table;
+            if (like != nullptr) one.packing.order = like->packing.order;
+            if (kind.factor != 1.0f) one.packing.factor = 0.2f + 0.1f * static_cast<float>(random() % 8);
+            return one;
+        };
+        for (std::int32_t e = 0; e < mixture.shape.experts; ++e) {
+            gate.push_back(matrix(mixture.shape.expert_ff, mixture.shape.d_model, nullptr));
+            up.push_back(matrix(mixture.shape.expert_ff, mixture.shape.d_model, &gate.back()));
+            down.push_back(matrix(mixture.shape.d_model, mixture.shape.expert_ff, nullptr));
+        }
+    }
+    static std::int32_t rounded_up(std::int32_t value, const packed::Kind& kind) {
+        const auto step = static_cast<std::int32_t>(kind.inputs);
+        return (value + step - 1) / step * step;
+    }
+    MoeSpec spec() const {
+        MoeSpec spec = mixture.spec();
+        const auto views = [](const std::vector<packed::Packed>& from) {
+            std::vector<TensorView> to;
+            for (const packed::Packed& one : from) to.push_back(one.view());
+            return to;
+        };
+        spec.gate = views(gate), spec.up = views(up), spec.down = views(down);
+        return spec;
+    }
+};
+
+// Inputs are float16 in units of 128, whatever the class of rows.
+constexpr double kPackedTolerance = 2e-3;
+
+TEST(Experts, cuda_EveryPacking) {
+    SKIP_WITHOUT_CUDA();
+    for (const packed::Kind& kind : packed::kinds()) {
+        const PackedExperts experts(kind, 352, 160);
+        check_spec(experts.mixture, experts.spec(), kPackedTolerance, kind.name);
+    }
+}
+
+// Widths of codes that change, in more units than a CTA has warps; biases, norms and clamp.
+TEST(Experts, cuda_WidePackedMatrices) {
+    SKIP_WITHOUT_CUDA();
+    packed::Kind kind{"exl2", ScaleForm::f16_zero, {}, 2304, 1.0f, true};
+    for (int g = 0; g < 72; ++g) {
+        const int bits = g < 10 ? 6 : g < 31 ? 5 : g < 60 ? 4 : 3;
+        kind.kinds.push_back(static_cast<std::uint8_t>(g % 4 == 0 || g == 10 || g == 31 ? bits | kHead : bits));
+    }
+    for (const auto& [width, ff] : {std::pair{2304, 2304}, {4608, 2304}}) {
+        PackedExperts experts(kind, width, ff);
+        check_spec(experts.mixture, experts.spec(), kPackedTolerance, std::to_string(width));
+        // Up has other widths than gate.
+        packed::Kind other = kind;
+        other.inputs = width;
+        for (std::uint8_t& of : other.kinds) of = static_cast<std::uint8_t>((of & kHead) | ((of & 7) == 6 ? 5 : 4));
+        Random random(31);
+        for (std::size_t e = 0; e < experts.up.size(); ++e) {
+            packed::Packed up(other, ff, random);
+            up.packing.order = experts.gate[e].packing.order;
+            experts.up[e] = std::move(up);
+        }
+        MoeSpec spec = experts.spec();
+        spec.gate_bias = experts.mixture.gate_bias.view();
+        spec.up_bias = experts.mixture.up_bias.view();
+        spec.down_bias = experts.mixture.down_bias.view();
+        spec.norm.kind = NormKind::layer;
+        spec.norm.bias = experts.mixture.norm_bias.view();
+        check_spec(experts.mixture, spec, kPackedTolerance, std::to_string(width) + ", up in other widths");
     }
 }
 
@@ -261,6 +343,34 @@ TEST(Experts, cuda_PartsHaveTheBitsOfTheWhole) {
                     }
                 }
             }
+        }
+    }
+}
+
+// Whether zeros are the middle of their codes is found from the experts of all ranks.
+TEST(Experts, cuda_PartsOfPackedExpertsHaveTheBitsOfTheWhole) {
+    SKIP_WITHOUT_CUDA();
+    for (const packed::Kind& kind : packed::kinds()) {
+        PackedExperts experts(kind, 352, 160);
+        Mixture& m = experts.mixture;
+        if (kind.centred) {  // in one expert they are not
+            packed::Kind other = kind;
+            other.centred = false;
+            other.inputs = m.shape.expert_ff;
+            Random random(5);
+            experts.down[11] = packed::Packed(other, m.shape.d_model, random);
+        }
+        m.shape.devices = 3;
+        MoeSpec spec = experts.spec();
+        const auto with = [&](Ops& on) {
+            return
+                [op = std::shared_ptr<PreparedOp>(on.prepare(spec))](Ops& run_on, Workspace& w) { run_on.moe(*op, w); };
+        };
+        DividedOps ops(std::vector(2, std::shared_ptr<Ops>(std::shared_ptr<Ops>(), &cuda_ops())), {.shares = {1, 2}});
+        const auto expected = m.run(cuda_ops(), kRows, with(cuda_ops()));
+        const auto parts = with(ops);
+        for (const std::int32_t width : {1, 17}) {
+            expect_same_bits(expected, m.run(ops, width, parts), std::string(kind.name) + " " + std::to_string(width));
         }
     }
 }

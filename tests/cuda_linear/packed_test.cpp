@@ -94,6 +94,20 @@ TEST_P(PackedOnDevice, PanelsKeepEveryValue) {
     }
 }
 
+// Experts stay packed as well, and take what memory estimates count.
+TEST_P(PackedOnDevice, ExpertsStayPacked) {
+    if (!has_runs_for(GetParam())) return;
+    const Packed one(GetParam(), 70, random_);
+    Packed two(GetParam(), 70, random_);
+    two.packing.table = one.packing.table;
+    const TensorView views[] = {one.view(), two.view()};
+    const cuda::ExpertForm form = cuda::form_of_experts(views, {});
+    ASSERT_EQ(form.quant_type, QuantType::packed);
+    const cuda::ExpertPanels panels(views, {}, form);
+    const std::int64_t rows = 2 * 96 * kernels::packed_panel_row_bytes(one.packing, one.cols);
+    EXPECT_LE(panels.bytes(), rows + 256 + 4 * one.cols + 16);
+}
+
 // One matrix by decode rows and by prompts, in its own order of inputs.
 TEST_P(PackedOnDevice, ProductsEqualPlainOnes) {
     constexpr std::int32_t kRows = 17;

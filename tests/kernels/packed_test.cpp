@@ -352,6 +352,29 @@ TEST(PackedLayout, APairTakesTheWiderCodesAndTheHeadsOfBoth) {
     EXPECT_FALSE(packing_of_pair(four, four, 64));
 }
 
+TEST(PackedLayout, ExpertsShareALayoutButForFactorsAndOrders) {
+    const Packing one{.form = ScaleForm::f16_zero, .kinds = {4 | kHead, 4}, .factor = 0.5f, .order = {1, 0}};
+    Packing two = one, up = one;
+    two.factor = 2.0f, two.order = {0, 1};
+    up.kinds = {5 | kHead, 4};
+    const auto of = [](std::vector<const Packing*> first, std::vector<const Packing*> second = {}) {
+        return packing_of_experts(first, second, 128);
+    };
+    EXPECT_EQ(of({&one, &two})->kinds, one.kinds);
+    ASSERT_TRUE(of({&one, &one}, {&up, &up}));
+    EXPECT_EQ(of({&one, &one}, {&up, &up})->kinds, (std::vector<std::uint8_t>{5 | kHead, 4, 5 | kHead, 4}));
+    EXPECT_FALSE(of({&one, &up})) << "other widths";
+    EXPECT_FALSE(of({&one, nullptr})) << "one is not packed";
+    EXPECT_FALSE(of({&one, &two}, {&up, &up})) << "gate and up of an expert in other orders";
+    two.order.clear();
+    EXPECT_FALSE(of({&one, &two})) << "one has no order";
+    Packing plain{.form = ScaleForm::f16_zero, .kinds = {4 | kHead}, .plain = QuantType::q8_0};
+    EXPECT_FALSE(of({&plain, &plain})) << "they become Q8_0";
+    Packing kept = plain;
+    kept.plain = QuantType::f32;
+    EXPECT_EQ(of({&plain, &kept})->plain, QuantType::f32);
+}
+
 TEST(PackedLayout, BytesOfARowFollowTheKinds) {
     const Packing even{.form = ScaleForm::f16_minimum, .kinds = {4 | kHead}};
     EXPECT_EQ(row_bytes(even, 64), 2 * (4 + 16));

@@ -15,8 +15,8 @@
 
 #include "kernels/cuda/decode/gemv.cuh"
 #include "kernels/cuda/decode/packed_header.cuh"
+#include "kernels/cuda/decode/packed_multiply.cuh"
 #include "kernels/cuda/decode/packed_plan.cuh"
-#include "kernels/cuda/weights/packed_codes.cuh"
 
 namespace foresay::kernels::cuda {
 
@@ -330,120 +330,15 @@ private:
         const std::uint32_t lane = thread_index() % 32;
 #pragma unroll
         for (int g = 0; g < kPackedSlice / 32; ++g) {
-            const uint4 x = operand(g);
-            constexpr std::uint32_t one = 0x3c003c00u;
-            const float zero[4] = {};
-            float first[4], second[4];
-            mma(first, x.x, x.y, x.z, x.w, one, 0, zero);
-            mma(second, x.x, x.y, x.z, x.w, 0, one, zero);
-            // Pairs c = 2, 3 are lowered. Lane 4 r has row r.
-            if (lane % 4 == 0) {
-                const float sums[2] = {fmaf(first[2], 16.0f, first[0]), fmaf(second[2], 16.0f, second[0])};
-#pragma unroll
-                for (int s = 0; s < 2; ++s) store_shared1(sums_ + g * 64 + s * 32 + lane, sums[s]);
-            }
+            const float2 sums = sums_of_sixteens(operand(g));
+            if (lane % 4 != 0) continue;
+            store_shared1(sums_ + g * 64 + lane, sums.x);
+            store_shared1(sums_ + g * 64 + 32 + lane, sums.y);
         }
     }
 
     std::uint32_t operands_ = 0, sums_ = 0, header_ = 0;
 };
-
-// What the products of a matrix have in common.
-struct PackedMatrix {
-    SharedHeader header;
-    PanelScales scales;
-    bool minimum_is_zero;
-    float factor;  // of the lane's packed rows
-};
-
-// A block times the activations of groups first and first + 1 of the slice.
-template <CodeKind kKind, bool kOneRow>
-__device__ __forceinline__ void multiply_packed(const SharedBlock& block, const PackedMatrix& matrix,
-                                                const PackedRun& run, const PackedOperand& in, int first, int lane,
-                                                float (&sums)[2][1][4]) {
-    constexpr int kScales = code_bits(kKind) * 256;
-    const float unit = kCodeUnit<kKind> * matrix.factor;
-    uint4 table = {};
-    if constexpr (is_table(kKind)) table = matrix.header.table();
-    // sums += m times the sum of the activations.
-    const auto add_minimum = [&](float(&to)[4], float m0, float m1, float2 of) {
-        to[0] = fmaf(m0, of.x, to[0]);
-        if (!kOneRow) to[1] = fmaf(m0, of.y, to[1]);
-        to[2] = fmaf(m1, of.x, to[2]);
-        if (!kOneRow) to[3] = fmaf(m1, of.y, to[3]);
-    };
-    // What products begin with: minus the middle of the codes, times the sum of the activations.
-    const float middle = (is_table(kKind) ? -128.0f : -run.zero) / kCodeUnit<kKind>;
-    const auto begins = [&](float(&begin)[4], float2 of) {
-        if (kKind == CodeKind::halves2 || kKind == CodeKind::e4m3) return;  // those have none
-        begin[0] = begin[2] = middle * of.x;
-        begin[1] = begin[3] = kOneRow ? 0.0f : middle * of.y;
-    };
-    if constexpr (has_halves(kKind)) {
-#pragma unroll
-        for (int t = 0; t < 2; ++t) {
-            float s[2][4], m[2][4];
-            load_halves(block, matrix.scales, kScales, t, lane, s, m);
-#pragma unroll
-            for (int g = 0; g < 2; ++g) {
-                std::uint32_t p[2][4];
-                load_pairs<kKind>(block, t, g, lane, table, p);
-                const uint4 x = in.operand(first + g);
-#pragma unroll
-                for (int step = 0; step < 2; ++step) {
-                    const int u = 2 * g + step;
-                    const float2 of = in.sums(2 * first + u);
-                    float d[4], begin[4] = {};
-                    begins(begin, of);
-                    mma(d, p[0][2 * step], p[1][2 * step], p[0][2 * step + 1], p[1][2 * step + 1],
-                        step == 0 ? x.x : x.z, step == 0 ? x.y : x.w, begin);
-                    add_scaled<kOneRow>(sums[t][0], d, s[0][u] * unit, s[1][u] * unit);
-                    if constexpr (!is_table(kKind)) {
-                        add_minimum(sums[t][0], m[0][u] * matrix.factor, m[1][u] * matrix.factor, of);
-                    }
-                }
-            }
-        }
-    } else {
-        const bool pair = matrix.scales == PanelScales::f16_pair || matrix.scales == PanelScales::f32_pair;
-        float s[4], m[4];
-#pragma unroll
-        for (int g = 0; g < 2; ++g) {
-            if (g == 0 || run.apart) {
-                load_group_scales(block, matrix.scales, kScales + (g == 1 ? scale_bytes(matrix.scales) : 0), lane, s,
-                                  m);
-                if (kKind != CodeKind::e4m3 && pair) {
-                    if (matrix.minimum_is_zero) {
-#pragma unroll
-                        for (int i = 0; i < 4; ++i) m[i] *= -s[i];
-                    }
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) m[i] *= matrix.factor;
-                }
-#pragma unroll
-                for (int i = 0; i < 4; ++i) s[i] *= unit;
-            }
-            const uint4 x = in.operand(first + g);
-            float2 of = {};
-            float begin[4] = {};
-            if constexpr (kKind != CodeKind::e4m3) {
-                const float2 low = in.sums(2 * (first + g)), high = in.sums(2 * (first + g) + 1);
-                of = {low.x + high.x, kOneRow ? 0.0f : low.y + high.y};
-                begins(begin, of);
-            }
-#pragma unroll
-            for (int t = 0; t < 2; ++t) {
-                std::uint32_t p[2][4];
-                load_pairs<kKind>(block, t, g, lane, table, p);
-                float d[4];
-                mma(d, p[0][0], p[1][0], p[0][1], p[1][1], x.x, x.y, begin);
-                mma(d, p[0][2], p[1][2], p[0][3], p[1][3], x.z, x.w, d);
-                add_scaled<kOneRow>(sums[t][0], d, s[2 * t], s[2 * t + 1]);
-                if (kKind != CodeKind::e4m3 && pair) add_minimum(sums[t][0], m[2 * t], m[2 * t + 1], of);
-            }
-        }
-    }
-}
 
 // A warp's slice of one panel: adds weights times activations to `sums`.
 template <bool kOneRow, class Stream>

@@ -148,6 +148,14 @@ struct CombineCall {
     ExpertBuffers with;
 };
 
+// What the experts of a stack in packed rows (kernels/cuda/weights/packed_format.h) have besides panels.
+struct PackedExpertsCall {
+    const std::uint8_t* header = nullptr;  // PackedHeader of all, but for the factors
+    const float* factors = nullptr;        // [E][2]: of even and odd packed rows
+    const std::uint16_t* order = nullptr;  // [E, inputs], or null: inputs as they come
+    std::int32_t unit_bytes = 0;           // the most that two neighbouring blocks have
+};
+
 // gate and up (interleaved panels), or down. `experts`, and their ids: own ones.
 struct ProductsCall {
     bool gate_up = false;
@@ -157,6 +165,7 @@ struct ProductsCall {
     std::int32_t panel_count = 0;          // of an expert
     std::int32_t blocks = 0;               // of a panel
     std::int32_t inputs = 0, rows = 0;     // of an expert's stack, without padding
+    PackedExpertsCall packed;              // of QuantType::packed
     std::int32_t slots = 0, used = 0, experts = 0;
     bool part = false;                              // of the experts: some slots are in no tile
     std::int32_t processors = 1, shared_bytes = 0;  // of the device; of a multiprocessor

@@ -77,20 +77,21 @@ const MoeSpec& checked(const MoeSpec& spec) {
     return spec;
 }
 
-// The own experts' matrices, in the type that all have together.
+// The own experts' matrices, in the form that all have together.
 ExpertPanels own_panels(const std::vector<TensorView>& first, const std::vector<TensorView>& second, OwnExperts own,
-                        QuantType type) {
+                        const ExpertForm& form) {
     if (own.count == 0) return {};
     const auto part = [&](const std::vector<TensorView>& all) {
         return all.empty() ? std::span<const TensorView>()
                            : std::span(all).subspan(static_cast<std::size_t>(own.first), size(own.count));
     };
-    return {part(first), part(second), type};
+    return {part(first), part(second), form};
 }
 
 }  // namespace
 
 void launch_products(cudaStream_t stream, const ProductsCall& call) {
+    if (call.quant_type == QuantType::packed) return launch_products_as<QuantType::packed>(stream, call);
     visit_quant_type(call.quant_type, [&](auto q) { launch_products_as<decltype(q)::kQuantType>(stream, call); });
 }
 
@@ -161,9 +162,9 @@ ExpertBuffers ExpertsWorkspace::view() const {
 Mixture::Stack::Stack(const std::vector<TensorView>& first, const std::vector<TensorView>& second,
                       DeviceBuffer<float> biases, OwnExperts own)
     : bias(std::move(biases)) {
-    const QuantType type = type_of_experts(first, second);
-    panels = own_panels(first, second, own, type);
-    grouped = runs_grouped(DeviceContext::current().info(), type);
+    const ExpertForm form = form_of_experts(first, second);
+    panels = own_panels(first, second, own, form);
+    grouped = runs_grouped(DeviceContext::current().info(), form.quant_type);
     if (grouped && own.count > 0) shift = grouped_shift(panels.part());
 }
 
@@ -212,6 +213,12 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     call.panel_count = part.panels / own_.count;
     call.blocks = part.blocks;
     call.expert_bytes = int64_t{call.panel_count} * part.blocks * block_format(part.quant_type).bytes;
+    if (part.quant_type == QuantType::packed) {
+        const ExpertPanels::Packed& packed = stack.panels.packed();
+        call.panels += packed.panels_at;
+        call.expert_bytes = call.panel_count * packed.panel_bytes;
+        call.packed = {part.data.data(), packed.factors.data(), packed.order.data(), packed.unit_bytes};
+    }
     call.inputs = static_cast<int32_t>(stack.panels.inputs());
     call.rows = static_cast<int32_t>(stack.panels.rows());
     call.slots = static_cast<int32_t>(slots_of(shape_, rows));
@@ -307,8 +314,7 @@ void Mixture::launch_experts(cudaStream_t stream, RowClass row_class, int32_t ro
 }
 
 int64_t Mixture::bytes() const {
-    return static_cast<int64_t>(gate_up_.panels.part().data.bytes() + down_.panels.part().data.bytes() +
-                                router_.bytes());
+    return gate_up_.panels.bytes() + down_.panels.bytes() + static_cast<int64_t>(router_.bytes());
 }
 
 }  // namespace foresay::kernels::cuda

@@ -11,6 +11,8 @@
 // Shared:   per warp: stages of weights, converted inputs of its units, factors that scale the sums of a row back; then
 //           two buffers of the sums of a panel, [warp][row of the tile][packed row]. While all threads finish a panel
 //           from one buffer, the first warps to be done fill the other one: one barrier a panel.
+// Packed:   rows whose layout is data have blocks of their own (products_packed.cu): all experts of a stack have the
+//           same runs of blocks, and each its own factors and order of inputs. Operands stay in shared memory.
 // Overlap:  tiles are complete before gate and up begin, so down asks for its first weights before it waits for them.
 // Law 1:    the number of warps follows from the width; a column of an mma depends on that column alone.
 #pragma once
@@ -18,6 +20,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/decode/multiply.cuh"
+#include "kernels/cuda/decode/packed_multiply.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/block_sums.cuh"
 #include "kernels/cuda/experts/experts.h"
@@ -29,7 +32,7 @@ inline constexpr int kProductWarps = 8;
 // CTAs that share a multiprocessor: products of K-quants take more than half of its registers.
 constexpr int most_ctas(QuantType e) { return block_format(e).inputs > 128 ? 1 : 2; }
 // Panels of an item, at most; likewise.
-constexpr int most_panels(QuantType e) { return most_ctas(e) == 1 ? 4 : 2; }
+constexpr int most_panels(QuantType e) { return e == QuantType::packed ? 1 : most_ctas(e) == 1 ? 4 : 2; }
 inline constexpr int kMostStages = 4;
 
 template <QuantType E>
@@ -43,9 +46,14 @@ struct ExpertUnit {
     static constexpr int kPlanes = ActivationForm<E>::planes;
     // Bytes of shared memory: of the inputs of a unit of so many rows, and of a warp that has `kept` units of them.
     static constexpr int input_bytes(int rows) { return rows * kRowBytes * kPlanes + 4 * kExpertRows; }
-    static constexpr int warp_bytes(int stages, int kept, int rows) {
-        return (stages * kBytes + kept * input_bytes(rows) + 127) / 128 * 128;
-    }
+};
+// Two blocks of 64 inputs; their bytes are those of their runs. After the factors: the sums of each 16 inputs.
+template <>
+struct ExpertUnit<QuantType::packed> {
+    static constexpr int kInputs = 128, kBlocks = 2, kGroups = 4, kVectors = 1, kPlanes = 1;
+    static constexpr int kRowBytes = kInputs * 2 + 64;
+    static constexpr int kSumBytes = kInputs / 16 * kExpertRows * 4;
+    static constexpr int input_bytes(int rows) { return rows * kRowBytes + 4 * kExpertRows + kSumBytes; }
 };
 constexpr int sum_stride(int rows) { return rows * 33; }  // floats from one warp's sums to the next one's
 
@@ -72,9 +80,10 @@ struct TileRows {
 
 // A unit of the inputs of up to eight rows, as operand B.
 template <QuantType E>
-class ExpertOperand : public ActivationOperand<E, 1> {
+class ExpertOperand : public ActivationOperand<E == QuantType::packed ? QuantType::q4_0 : E, 1> {
     using Unit = ExpertUnit<E>;
     using Form = ActivationForm<E>;
+    using Base = ActivationOperand<E == QuantType::packed ? QuantType::q4_0 : E, 1>;
     static constexpr int kV = Unit::kVectors;
 
 public:
@@ -91,34 +100,80 @@ public:
             put_rows<8>(c, rows, begin, at, back, lane);
         }
         __syncwarp();
+        if constexpr (kPacked) {
+            sum_sixteens(at + min(lane / 4, rows.count - 1) * Unit::kRowBytes + lane % 4 * 16, back + 4 * kExpertRows,
+                         lane);
+        }
     }
     // Eight lanes have the 32 inputs of a group: lane % 8 = 4 s + q. A lane takes the four of each 16 inputs that its
-    // row and q need.
+    // row and q need; of packed rows when they are multiplied.
     __device__ __forceinline__ void take(std::uint32_t at, int count, int room, int lane) {
         const int row = min(lane / 4, count - 1);
-#pragma unroll
-        for (int plane = 0; plane < Form::planes; ++plane) {
-            const std::uint32_t from = at + (plane * room + row) * Unit::kRowBytes + lane % 4 * 16;
-#pragma unroll
-            for (int g = 0; g < Unit::kGroups; ++g) {
-                const uint4 got = load_shared4(from + g * 64);
-                this->x_[plane][g][0] = got.x;
-                this->x_[plane][g][1] = got.y;
-                this->x_[plane][g][2] = got.z;
-                this->x_[plane][g][3] = got.w;
-            }
-        }
         const std::uint32_t back = at + room * Unit::kRowBytes * Unit::kPlanes + lane % 4 * 8;
         std::uint32_t low, high;
         load_shared2(low, high, back);
         first = __uint_as_float(low);
         second = __uint_as_float(high);
-        if constexpr (Form::has_sums) this->template sum_up<Unit::kGroups>(0);
+        if constexpr (kPacked) {
+            inputs_ = at + row * Unit::kRowBytes + lane % 4 * 16;
+            sums_at_ = back + 4 * kExpertRows;
+        } else {
+#pragma unroll
+            for (int plane = 0; plane < Unit::kPlanes; ++plane) {
+                const std::uint32_t from = at + (plane * room + row) * Unit::kRowBytes + lane % 4 * 16;
+#pragma unroll
+                for (int g = 0; g < Unit::kGroups; ++g) {
+                    const uint4 got = load_shared4(from + g * 64);
+                    this->x_[plane][g][0] = got.x;
+                    this->x_[plane][g][1] = got.y;
+                    this->x_[plane][g][2] = got.z;
+                    this->x_[plane][g][3] = got.w;
+                }
+            }
+            if constexpr (Form::has_sums) this->template sum_up<Unit::kGroups>(0);
+        }
+    }
+    // Of packed rows, as PackedOperand has them: the operand of group g of the unit, and the sums of inputs 16 u .. of
+    // it for the lane's two rows.
+    using Base::operand;
+    __device__ uint4 operand(int g) const { return load_shared4(inputs_ + g * 64); }
+    __device__ float2 sums(int u) const {
+        std::uint32_t a, b;
+        load_shared2(a, b, sums_at_ + u * 4 * kExpertRows);
+        return {__uint_as_float(a), __uint_as_float(b)};
     }
 
     float first, second;  // factors of the sums of this lane's rows
 
 private:
+    static constexpr bool kPacked = E == QuantType::packed;
+
+    // The sums of each 16 inputs of the rows, [16 inputs][row], in float32. `from`: the lane's first operand.
+    __device__ static void sum_sixteens(std::uint32_t from, std::uint32_t to, int lane) {
+#pragma unroll
+        for (int g = 0; g < Unit::kGroups; ++g) {
+            const float2 sums = sums_of_sixteens(load_shared4(from + g * 64));
+            if (lane % 4 != 0) continue;
+            store_shared1(to + 2 * g * 4 * kExpertRows + lane, sums.x);
+            store_shared1(to + (2 * g + 1) * 4 * kExpertRows + lane, sums.y);
+        }
+        __syncwarp();
+    }
+    // Four values of all inputs, from place i on: of packed rows that have an order, those that belong there.
+    template <bool kWeights>
+    __device__ static __forceinline__ float4 four(const ProductsCall& c, int expert, const float* from, int i) {
+        if constexpr (kPacked) {
+            if (c.packed.order != nullptr) {
+                const ushort4 at = __ldg(reinterpret_cast<const ushort4*>(
+                    c.packed.order + static_cast<std::int64_t>(expert) * c.inputs + i));
+                return {__ldcg(from + at.x), __ldcg(from + at.y), __ldcg(from + at.z), __ldcg(from + at.w)};
+            }
+        }
+        const auto* const all = reinterpret_cast<const float4*>(from + i);
+        return kWeights ? __ldg(all) : __ldcg(all);
+    }
+    std::uint32_t inputs_, sums_at_;  // of packed rows, in shared memory
+
     template <int B>
     __device__ static __forceinline__ void put_rows(const ProductsCall& c, const TileRows& rows, int begin,
                                                     std::uint32_t at, std::uint32_t back, int lane) {
@@ -129,7 +184,7 @@ private:
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
                 const int i = begin + v * 128 + lane * 4;
-                x[b][v] = i < c.inputs ? __ldcg(reinterpret_cast<const float4*>(from + i)) : float4{};
+                x[b][v] = i < c.inputs ? four<false>(c, rows.expert, from, i) : float4{};
             }
         }
         if (c.norm.weight != nullptr) {
@@ -138,8 +193,8 @@ private:
                 const int i = begin + v * 128 + lane * 4;
                 float4 weight = {}, bias = {};
                 if (i < c.inputs) {
-                    weight = __ldg(reinterpret_cast<const float4*>(c.norm.weight + i));
-                    if (c.norm.bias != nullptr) bias = __ldg(reinterpret_cast<const float4*>(c.norm.bias + i));
+                    weight = four<true>(c, rows.expert, c.norm.weight, i);
+                    if (c.norm.bias != nullptr) bias = four<true>(c, rows.expert, c.norm.bias, i);
                 }
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
@@ -167,7 +222,7 @@ private:
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
                 const float4 a = x[b][v];
-                ActivationOperand<E, 1>::round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
+                Base::round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
             }
         }
         // Eight lanes have the 32 inputs of a group.
@@ -249,24 +304,58 @@ struct ProductsPlan {
     int shared_bytes = 0;
 };
 
-// What a warp asks for next: a unit of a panel of an item, panels of a unit first.
+// Where the blocks of an expert are, and their products. Packed rows have others (products_packed.cu).
 template <QuantType E>
-class WeightsAhead {
+class ExpertBlocks {
     using Unit = ExpertUnit<E>;
 
 public:
-    __device__ WeightsAhead(const ProductsCall& c, int each, int tile, int group, int items, int warp, int lane)
-        : tile_(tile), group_(group), items_(items), unit_(warp), heads_from_(tile) {
+    __device__ explicit ExpertBlocks(const ProductsCall&) {}
+    // Bytes of a stage, which a unit of a panel fits.
+    static FORESAY_HOST_DEVICE constexpr int stage_bytes(const ProductsCall&) { return Unit::kBytes; }
+    __device__ std::int64_t panel_bytes(const ProductsCall& c) const {
+        return c.blocks * static_cast<std::int64_t>(Unit::kFormat.bytes);
+    }
+    // Of a unit: where it lies in the panel, and its bytes.
+    __device__ int2 place(const ProductsCall& c, int unit) {
+        const int block = unit * Unit::kBlocks;
+        return {block * Unit::kFormat.bytes, min(Unit::kBlocks, c.blocks - block) * Unit::kFormat.bytes};
+    }
+    __device__ void begin(const ProductsCall&, int /*expert*/, int /*lane*/) {}
+    // Adds a unit at `at` in shared memory times the inputs to `sums`.
+    template <bool kOneRow>
+    __device__ __forceinline__ void multiply(const ProductsCall& c, std::uint32_t at, int unit,
+                                             const ExpertOperand<E>& in, float (&sums)[2][1][4], int lane) {
+#pragma unroll
+        for (int j = 0; j < Unit::kBlocks; ++j) {
+            if (unit * Unit::kBlocks + j >= c.blocks) break;
+            Multiply<E, 1, kOneRow>::run(at + j * Unit::kFormat.bytes, in, j, sums, lane);
+        }
+    }
+};
+
+// Shared memory of a warp that has the inputs of `kept` units.
+template <QuantType E>
+FORESAY_HOST_DEVICE constexpr int warp_bytes_of(int stage_bytes, const ProductsPlan& plan, int kept) {
+    return (plan.stages * stage_bytes + kept * ExpertUnit<E>::input_bytes(plan.room) + 127) / 128 * 128;
+}
+
+// What a warp asks for next: a unit of a panel of an item, panels of a unit first.
+template <QuantType E>
+class WeightsAhead {
+public:
+    __device__ WeightsAhead(const ProductsCall& c, const ExpertBlocks<E>& blocks, int each, int tile, int group,
+                            int items, int warp, int lane)
+        : blocks_(blocks), tile_(tile), group_(group), items_(items), unit_(warp), heads_from_(tile) {
         look(c, lane);
         aim(c, each);
     }
     // Commits a group of copies, also of nothing: groups are counted.
     __device__ void ask(const ProductsCall& c, int each, int units, std::uint32_t ring, int stages, int lane) {
         if (items_ > 0) {
-            const int block = unit_ * Unit::kBlocks;
-            copy_async(ring + stage_ * Unit::kBytes,
-                       weights_ + (panel_ * c.blocks + block) * static_cast<std::int64_t>(Unit::kFormat.bytes),
-                       min(Unit::kBlocks, c.blocks - block) * Unit::kFormat.bytes, lane);
+            const int2 place = blocks_.place(c, unit_);
+            copy_async(ring + stage_ * ExpertBlocks<E>::stage_bytes(c),
+                       weights_ + panel_ * blocks_.panel_bytes(c) + place.x, place.y, lane);
             if (++stage_ == stages) stage_ = 0;
             if (++panel_ == here_) {
                 panel_ = 0;
@@ -298,10 +387,10 @@ private:
     __device__ void aim(const ProductsCall& c, int each) {
         const int expert = __shfl_sync(~0u, expert_, tile_ - heads_from_), first = group_ * each;
         here_ = min(each, c.panel_count - first);
-        weights_ = c.panels + expert * c.expert_bytes +
-                   static_cast<std::int64_t>(first) * c.blocks * static_cast<std::int64_t>(Unit::kFormat.bytes);
+        weights_ = c.panels + expert * c.expert_bytes + first * blocks_.panel_bytes(c);
     }
 
+    ExpertBlocks<E> blocks_;
     int tile_, group_, items_, unit_, heads_from_, panel_ = 0, stage_ = 0, here_ = 0;
     std::int32_t expert_ = 0;
     const std::uint8_t* weights_ = nullptr;
@@ -333,9 +422,10 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
     const int units = (c.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
     const int own_units = (units - warp + warps - 1) / warps;
     const int kept = plan.keeps ? (units + warps - 1) / warps : 1;
-    const int warp_bytes = Unit::warp_bytes(stages, kept, room);
-    const std::uint32_t ring = shared_address(shared) + warp * warp_bytes, inputs = ring + stages * Unit::kBytes;
-    WeightsAhead<E> ahead(c, each, tile, group, end - begin, warp, lane);
+    const int stage_bytes = ExpertBlocks<E>::stage_bytes(c), warp_bytes = warp_bytes_of<E>(stage_bytes, plan, kept);
+    const std::uint32_t ring = shared_address(shared) + warp * warp_bytes, inputs = ring + stages * stage_bytes;
+    ExpertBlocks<E> blocks(c);
+    WeightsAhead<E> ahead(c, blocks, each, tile, group, end - begin, warp, lane);
     for (int i = 0; i < stages; ++i) ahead.ask(c, each, units, ring, stages, lane);
     TileRows rows(c.with.tiles + tile, lane);
     if (!c.gate_up) await_predecessors();
@@ -345,6 +435,7 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
     for (int item = begin; item < end; ++item) {
         if (fresh) {
             rows.locate(c);
+            blocks.begin(c, rows.expert, lane);
             if (warp == 0 && lane < rows.count) slots[parity][lane] = rows.slot;
             for (int i = 0; plan.keeps && i < own_units; ++i) {
                 ExpertOperand<E>::put(c, rows, (warp + i * warps) * Unit::kInputs, inputs + i * Unit::input_bytes(room),
@@ -356,7 +447,7 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
         const float2 bias =
             biases_of(c, rows.expert, first_panel * kPanelRows + 2 * static_cast<int>(threadIdx.x % 16));
         float total[kMostPanels][2][4] = {};
-        const auto run = [&](auto one_row) {
+        const auto run = [&](auto one_row) __attribute__((always_inline)) {
             for (int i = 0; i < own_units; ++i) {
                 const int unit = warp + i * warps;
                 if (!plan.keeps) {
@@ -371,12 +462,7 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
                     if (p >= here) break;
                     stage_ready(stages);
                     float sums[2][1][4] = {};
-#pragma unroll
-                    for (int j = 0; j < Unit::kBlocks; ++j) {
-                        if (unit * Unit::kBlocks + j >= c.blocks) break;
-                        Multiply<E, 1, one_row>::run(ring + stage * Unit::kBytes + j * Unit::kFormat.bytes, in, j, sums,
-                                                     lane);
-                    }
+                    blocks.template multiply<one_row>(c, ring + stage * stage_bytes, unit, in, sums, lane);
 #pragma unroll
                     for (int t = 0; t < 2; ++t) {
                         total[p][t][0] = fmaf(sums[t][0][0], in.first, total[p][t][0]);
@@ -440,14 +526,13 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
 // As many CTAs as can share a multiprocessor, the inputs of a tile if they fit, and then the ring as deep as possible.
 template <QuantType E>
 ProductsPlan plan_products(const ProductsCall& call, int units, int warps, int& ctas) {
-    using Unit = ExpertUnit<E>;
     ProductsPlan plan;
     const int rows = call.slots / call.used, kept = (units + warps - 1) / warps;
     plan.room = rows < kExpertRows ? rows : kExpertRows;
     plan.tiles = rows == 1 && !call.part ? call.used : 0;
     const auto bytes = [&] {
-        return warps *
-               (Unit::warp_bytes(plan.stages, plan.keeps ? kept : 1, plan.room) + 2 * sum_stride(plan.room) * 4);
+        return warps * (warp_bytes_of<E>(ExpertBlocks<E>::stage_bytes(call), plan, plan.keeps ? kept : 1) +
+                        2 * sum_stride(plan.room) * 4);
     };
     for (const bool keeps : {true, false}) {
         plan.keeps = keeps;

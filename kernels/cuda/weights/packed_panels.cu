@@ -72,32 +72,42 @@ HeadFacts facts_of_row(const Packing& packing, std::span<const PackedSource> gro
     return facts;
 }
 
-HeadFacts facts_of(const TensorView& view, std::span<const PackedSource> groups) {
+void add_facts(HeadFacts& to, const HeadFacts& facts) {
+    to.centred = to.centred && facts.centred;
+    to.small_zeros = to.small_zeros && facts.small_zeros;
+    to.in_range = to.in_range && facts.in_range;
+}
+
+// Of matrices whose groups lie as `groups[m % 2]` says, or as groups[0] where groups[1] is empty.
+HeadFacts facts_of(std::span<const TensorView> matrices, const std::vector<PackedSource> (&groups)[2]) {
     HeadFacts all;
-    all.in_range = std::fabs(view.packing->factor) < 0x1p60f;
-    if (view.data == nullptr) return all;
-    const std::int64_t bytes = view.row_bytes(), cores = std::max(1u, std::thread::hardware_concurrency());
-    const std::int64_t share = (view.rows + cores - 1) / cores;
+    std::int64_t rows = 0;
+    for (const TensorView& view : matrices) {
+        all.in_range = all.in_range && std::fabs(view.packing->factor) < 0x1p60f;
+        rows += view.rows;
+    }
+    if (matrices[0].data == nullptr) return all;
+    const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency()), share = (rows + cores - 1) / cores;
     std::vector<HeadFacts> found(static_cast<std::size_t>(cores));
     std::vector<std::thread> threads;
     for (std::int64_t core = 0; core < cores; ++core) {
         threads.emplace_back([&, core] {
             HeadFacts facts;
-            for (std::int64_t r = core * share; r < std::min(view.rows, (core + 1) * share); ++r) {
-                const HeadFacts row = facts_of_row(*view.packing, groups, view.data + r * bytes);
-                facts.centred = facts.centred && row.centred;
-                facts.small_zeros = facts.small_zeros && row.small_zeros;
-                facts.in_range = facts.in_range && row.in_range;
+            std::int64_t begin = 0;  // the matrix's first row, of all
+            for (std::size_t m = 0; m < matrices.size(); ++m) {
+                const TensorView& view = matrices[m];
+                const auto& of = groups[groups[1].empty() ? 0 : m % 2];
+                const std::int64_t end = std::min(view.rows, (core + 1) * share - begin);
+                for (std::int64_t r = std::max<std::int64_t>(0, core * share - begin); r < end; ++r) {
+                    add_facts(facts, facts_of_row(*view.packing, of, view.data + r * view.row_bytes()));
+                }
+                begin += view.rows;
             }
             found[static_cast<std::size_t>(core)] = facts;
         });
     }
     for (std::thread& thread : threads) thread.join();
-    for (const HeadFacts& facts : found) {
-        all.centred = all.centred && facts.centred;
-        all.small_zeros = all.small_zeros && facts.small_zeros;
-        all.in_range = all.in_range && facts.in_range;
-    }
+    for (const HeadFacts& facts : found) add_facts(all, facts);
     return all;
 }
 
@@ -362,32 +372,18 @@ __global__ void fill_blocks(const __grid_constant__ PackedHeader header, float u
     }
 }
 
-}  // namespace
-
-std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved) {
+// Of matrices, or of pairs that interleave, that share panels packed as `packing`.
+std::optional<PackedLayout> layout_of(std::span<const TensorView> matrices, bool interleaved, const Packing& packing) {
     const std::int64_t cols = matrices[0].cols;
     if (cols > 65536 || cols % kPackedGroup != 0) return std::nullopt;
-    const std::optional<Packing> pair =
-        interleaved ? packing_of_pair(*matrices[0].packing, *matrices[1].packing, cols) : std::nullopt;
-    if (interleaved && !pair) return std::nullopt;
-    const Packing& packing = interleaved ? *pair : *matrices[0].packing;
     PackedLayout layout;
     layout.form = packing.form;
     layout.groups[0] = groups_of(*matrices[0].packing, cols);
     if (interleaved && !share_panels(*matrices[0].packing, *matrices[1].packing)) {
         layout.groups[1] = groups_of(*matrices[1].packing, cols);
     }
-    HeadFacts facts;
-    for (const TensorView& view : matrices) {
-        check(view.packing != nullptr && view.cols == cols && (interleaved || share_panels(packing, *view.packing)),
-              "matrices that share panels are packed alike");
-        if (!interleaved && view.packing->factor != packing.factor) return std::nullopt;
-        const bool second = &view != matrices.data() && !layout.groups[1].empty();
-        const HeadFacts of = facts_of(view, layout.groups[second ? 1 : 0]);
-        facts.centred = facts.centred && of.centred;
-        facts.small_zeros = facts.small_zeros && of.small_zeros;
-        facts.in_range = facts.in_range && of.in_range;
-    }
+    for (const TensorView& view : matrices) check(view.cols == cols, "matrices that share panels have one input");
+    const HeadFacts facts = facts_of(matrices, layout.groups);
     const bool zeros = has_zero(packing.form);
     if (!facts.in_range || (packing.form == ScaleForm::f16_zero && !facts.small_zeros)) return std::nullopt;
     layout.centred = zeros && facts.centred;
@@ -425,10 +421,44 @@ std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, 
     }
     header.run_count = static_cast<std::uint16_t>(runs);
     header.panel_bytes = offset;
-    for (const std::int32_t input : packing.order) layout.order.push_back(static_cast<std::uint16_t>(input));
-    header.panels_at =
-        static_cast<std::uint32_t>(rounded_up(sizeof(PackedHeader) + 2 * layout.order.size(), alignof(PackedHeader)));
+    header.panels_at = sizeof(PackedHeader);
     return layout;
+}
+
+}  // namespace
+
+std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved) {
+    const std::int64_t cols = matrices[0].cols;
+    const std::optional<Packing> pair =
+        interleaved ? packing_of_pair(*matrices[0].packing, *matrices[1].packing, cols) : std::nullopt;
+    if (interleaved && !pair) return std::nullopt;
+    const Packing& packing = interleaved ? *pair : *matrices[0].packing;
+    for (const TensorView& view : matrices) {
+        if (interleaved) continue;
+        check(view.packing != nullptr && share_panels(packing, *view.packing), "a stack's matrices are packed alike");
+        if (view.packing->factor != packing.factor) return std::nullopt;
+    }
+    std::optional<PackedLayout> layout = layout_of(matrices, interleaved, packing);
+    if (!layout) return std::nullopt;
+    for (const std::int32_t input : packing.order) layout->order.push_back(static_cast<std::uint16_t>(input));
+    layout->header.panels_at =
+        static_cast<std::uint32_t>(rounded_up(sizeof(PackedHeader) + 2 * layout->order.size(), alignof(PackedHeader)));
+    return layout;
+}
+
+std::optional<PackedLayout> packed_layout_of_experts(std::span<const TensorView> first,
+                                                     std::span<const TensorView> second) {
+    std::vector<const Packing*> packings[2];
+    std::vector<TensorView> matrices;
+    for (std::size_t e = 0; e < first.size(); ++e) {
+        packings[0].push_back(first[e].packing);
+        matrices.push_back(first[e]);
+        if (second.empty()) continue;
+        packings[1].push_back(second[e].packing);
+        matrices.push_back(second[e]);
+    }
+    const std::optional<Packing> packing = packing_of_experts(packings[0], packings[1], first[0].cols);
+    return packing ? layout_of(matrices, !second.empty(), *packing) : std::nullopt;
 }
 
 std::size_t packed_bytes(const PackedLayout& layout, std::int64_t panels) {

@@ -38,6 +38,11 @@ struct PackedLayout {
 // (packing_of_pair()). None: the kernels have no such layout, and the rows become Packing::plain.
 std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved);
 
+// The panels of the experts of a mixture, which have one layout (packing_of_experts()); `second` interleaves with
+// `first`, or is empty. Its header has the factors of the first expert, and it has no order: those are each expert's.
+std::optional<PackedLayout> packed_layout_of_experts(std::span<const TensorView> first,
+                                                     std::span<const TensorView> second);
+
 // The bytes of `panels` panels with what lies before them.
 std::size_t packed_bytes(const PackedLayout& layout, std::int64_t panels);
 // Writes what lies before the panels.

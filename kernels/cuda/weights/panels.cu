@@ -482,15 +482,25 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     }
 }
 
-QuantType type_of_experts(std::span<const TensorView> first, std::span<const TensorView> second) {
+ExpertForm form_of_experts(std::span<const TensorView> first, std::span<const TensorView> second) {
+    if (std::optional<PackedLayout> layout = packed_layout_of_experts(first, second)) {
+        return {QuantType::packed, std::make_shared<const PackedLayout>(*std::move(layout))};
+    }
     const QuantType stored = kept_type(first[0]);
     const auto is_stored = [&](const TensorView& view) { return kept_type(view) == stored; };
-    return std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored) ? stored : QuantType::f32;
+    const bool alike = std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored);
+    return {alike ? stored : QuantType::f32, nullptr};
 }
 
-ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second, QuantType quant_type)
+ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second,
+                           const ExpertForm& form)
     : rows_(first[0].rows * (second.empty() ? 1 : 2)), inputs_(first[0].cols) {
     check_inputs(inputs_);
+    if (form.packed != nullptr) {
+        pack(first, second, *form.packed);
+        return;
+    }
+    const QuantType quant_type = form.quant_type;
     const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
     part_ = make_part(quant_type, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
     if (first[0].data == nullptr) {
@@ -509,6 +519,51 @@ ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const Te
         pack(first[e], e, 0);
         if (!second.empty()) pack(second[e], e, 1);
     }
+}
+
+void ExpertPanels::pack(std::span<const TensorView> first, std::span<const TensorView> second,
+                        const PackedLayout& layout) {
+    const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
+    const PackedHeader& header = layout.header;
+    part_ = make_packed_part(layout, 0, padded * static_cast<std::int64_t>(first.size()));
+    packed_.panel_bytes = header.panel_bytes;
+    packed_.panels_at = header.panels_at;
+    std::vector<float> factors;
+    std::vector<std::uint16_t> order;
+    for (std::size_t e = 0; e < first.size(); ++e) {
+        factors.insert(factors.end(), {first[e].packing->factor, (second.empty() ? first : second)[e].packing->factor});
+        for (const std::int32_t input : first[e].packing->order) order.push_back(static_cast<std::uint16_t>(input));
+    }
+    packed_.factors = to_device(std::span<const float>(factors));
+    if (!order.empty()) packed_.order = to_device(std::span<const std::uint16_t>(order));
+    for (std::int32_t block = 0; block < layout.blocks; block += 2) {
+        std::int32_t bytes = 0;
+        for (std::int32_t b = block; b < std::min(block + 2, layout.blocks); ++b) {
+            const auto has = [&](const PackedRun& run) { return b < run.end; };
+            bytes += std::ranges::find_if(header.runs, has)->bytes();
+        }
+        packed_.unit_bytes = std::max(packed_.unit_bytes, bytes);
+    }
+    if (first[0].data == nullptr) {
+        fill_packed_randomly(layout, inputs_, part_.panels, next_seed(), part_.data.data());
+        cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
+        return;
+    }
+    DeviceBuffer<PackedSource> groups[2];
+    for (int m = 0; m < 2; ++m) {
+        if (!layout.groups[m].empty()) groups[m] = to_device(std::span<const PackedSource>(layout.groups[m]));
+    }
+    const PackedSource* const of_second = layout.groups[1].empty() ? groups[0].data() : groups[1].data();
+    for (std::size_t e = 0; e < first.size(); ++e) {
+        const std::int64_t place = static_cast<std::int64_t>(e) * padded;
+        const std::int32_t stride = second.empty() ? 1 : 2;
+        fill_packed(first[e], {0, place, stride, {}}, layout, groups[0].data(), part_);
+        if (!second.empty()) fill_packed(second[e], {0, place + 1, stride, {}}, layout, of_second, part_);
+    }
+}
+
+std::int64_t ExpertPanels::bytes() const {
+    return static_cast<std::int64_t>(part_.data.bytes() + packed_.factors.bytes() + packed_.order.bytes());
 }
 
 std::int64_t Panels::bytes() const {

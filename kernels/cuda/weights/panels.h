@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -49,8 +50,8 @@ enum class RowOrder : std::uint8_t {
     interleaved,  // of two matrices of one shape: packed rows 2i and 2i + 1 are row i of the first and of the second
 };
 
-// The type in which tables and the matrices of experts are kept, and others where packed rows cannot stay packed
-// (packed_panels.h): packed rows become blocks of a plain type.
+// The type in which tables are kept, and other matrices where packed rows cannot stay packed (packed_panels.h): packed
+// rows become blocks of a plain type.
 inline QuantType kept_type(const TensorView& view) {
     return view.packing != nullptr ? view.packing->plain : view.quant_type;
 }
@@ -84,24 +85,44 @@ private:
     std::vector<Part> parts_;
 };
 
-// The type that matrices of experts have together: that of all, or else float32.
-QuantType type_of_experts(std::span<const TensorView> first, std::span<const TensorView> second);
+struct PackedLayout;  // packed_panels.h
+
+// What matrices of experts are kept as: packed rows where all can share a layout (packed_layout_of_experts()), else the
+// type that they have together, or float32.
+struct ExpertForm {
+    QuantType quant_type = QuantType::f32;
+    std::shared_ptr<const PackedLayout> packed;
+};
+ExpertForm form_of_experts(std::span<const TensorView> first, std::span<const TensorView> second);
 
 // The matrices of the experts of a layer, one after the other in one allocation, each padded to whole panels. With
-// `second` the matrices of an expert interleave, as gate and up do. All are in `quant_type`: that of the matrices, or
-// float32, to which they are dequantised first.
+// `second` the matrices of an expert interleave, as gate and up do. All are in `form`; those of other types are
+// dequantised to float32 first.
 class ExpertPanels {
 public:
+    // Of packed rows, whose header comes before the panels.
+    struct Packed {
+        DeviceBuffer<float> factors;        // [E][2]: of even and odd packed rows
+        DeviceBuffer<std::uint16_t> order;  // [E, inputs], or empty: inputs as they come
+        std::int64_t panel_bytes = 0, panels_at = 0;
+        std::int32_t unit_bytes = 0;  // the most of two neighbouring blocks, of which the first is even
+    };
+
     ExpertPanels() = default;
-    ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second, QuantType quant_type);
+    ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second, const ExpertForm& form);
 
     std::int64_t rows() const { return rows_; }  // of an expert, without padding
     std::int64_t inputs() const { return inputs_; }
     const Panels::Part& part() const { return part_; }
+    const Packed& packed() const { return packed_; }
+    std::int64_t bytes() const;
 
 private:
+    void pack(std::span<const TensorView> first, std::span<const TensorView> second, const PackedLayout& layout);
+
     std::int64_t rows_ = 0, inputs_ = 0;
     Panels::Part part_;
+    Packed packed_;
 };
 
 }  // namespace foresay::kernels::cuda
