@@ -1,9 +1,10 @@
 // linear_bench: how fast the device reads weights.
 //
 //   linear_bench read                          bandwidth of a kernel that only reads
-//   linear_bench ops SHAPE QUANT [ROWS..]      each op, at 1, 2, 4, 8, 16 rows, over rotating buffers larger than the
-//   L2 linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for
-//   them linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
+//   linear_bench ops SHAPE QUANT [ROWS..]      each op, at 1, 2, 4, 8, 16 rows, over buffers larger than the L2
+//   linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for them
+//   linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
+//   linear_bench experts QUANT [ROWS..]        a layer's experts in the shape of Qwen3 30B A3B
 //
 // SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0, one of packings() below, or q4_k_m,
 // whose v and down are Q6_K in every second layer; of ops and chain also several of them, as in q4_0,fp8,exl2. Weights
@@ -33,6 +34,7 @@
 #include "bench/prefill_bench.h"
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/experts/mixture.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 #include "kernels/quant/packing.h"
@@ -363,6 +365,47 @@ void bench_ops(const ModelShape& s, const Encoding& quant_type, double peak, con
                                  });
 }
 
+// One line: a mixture at several numbers of rows, which choose their experts at random.
+void bench_experts(const Encoding& encoding, double peak, const std::vector<int>& widths,
+                   const std::map<std::string, int>& options) {
+    ModelShape s{.layers = 48, .d_model = 2048, .heads = 32, .kv_heads = 4, .head_dim = 128, .vocab = 151936};
+    s.experts = 128, s.experts_used = 8, s.expert_ff = 768;
+    kernels::MoeSpec spec;
+    spec.shape = s;
+    spec.norm = {made_up(QuantType::f32, 1, s.d_model), 1e-6f, false};
+    spec.router.weight = made_up(QuantType::f32, s.experts, s.d_model);
+    spec.router.renormalize = true;
+    for (std::int32_t e = 0; e < s.experts; ++e) {
+        spec.gate.push_back(made_up(encoding, s.expert_ff, s.d_model));
+        spec.up.push_back(made_up(encoding, s.expert_ff, s.d_model));
+        spec.down.push_back(made_up(encoding, s.d_model, s.expert_ff));
+    }
+    const int most = *std::max_element(widths.begin(), widths.end());
+    const cuda::ExpertsWorkspace workspace(s, most);
+    const Buffers b(s, most);
+    std::vector<cuda::Mixture> copies;
+    for (int i = 0; i < 3; ++i) copies.emplace_back(spec);
+    const bool prompt = option(options, "prompt", 0) != 0;
+    const cuda::Stream stream;
+    const double of_a_row = static_cast<double>(copies[0].bytes()) * s.experts_used / s.experts;
+    std::printf("experts %s%8.2f MB ", prompt ? "prompt " : "", static_cast<double>(copies[0].bytes()) * 1e-6);
+    for (const int rows : widths) {
+        const double us =
+            graph_microseconds(stream, 9,
+                               [&] {
+                                   for (int i = 0; i < 24; ++i) {
+                                       copies[static_cast<std::size_t>(i) % copies.size()].launch(
+                                           stream, prompt ? kernels::RowClass::prefill : kernels::RowClass::decode,
+                                           rows, b.x.data(), workspace);
+                                   }
+                               }) /
+            24;
+        std::printf(" | %2d: %7.2f us", rows, us);
+        if (rows == 1) std::printf(" %4.1f%%", 100.0 * of_a_row / us * 1e-6 / peak);
+    }
+    std::printf("\n");
+}
+
 // The weights of a layer.
 struct Layer {
     cuda::AttentionInLinear attention_in;
@@ -445,12 +488,14 @@ Encoding quant_type_named(const std::string& name) {
 }
 
 // The command line, as the top of this file describes it. "input" measures no bandwidth: its rates are absolute.
-int run(const std::vector<std::string>& args) {
-    if (args.empty()) throw Error("say read, ops, input or chain; see the top of bench/linear_bench.cu");
+int run(std::vector<std::string> args) {
+    if (args.empty()) throw Error("say read, ops, input, chain or experts; see the top of bench/linear_bench.cu");
     const cuda::Stream stream;
     const double peak = args[0] == "input" ? 0.0 : read_bandwidth(stream, args[0] == "read");
     if (peak > 0.0) std::printf("read bandwidth %.3f TB/s\n", peak);
     if (args[0] == "read") return 0;
+    const bool experts = args[0] == "experts";
+    if (experts) args.insert(args.begin() + 1, kShapes[0].name);  // which is not used
     if (args.size() < 3) throw Error("say which shape and encoding");
     ModelShape shape;
     for (const NamedShape& named : kShapes) {
@@ -485,7 +530,11 @@ int run(const std::vector<std::string>& args) {
     if (widths.empty()) widths = {1, 2, 4, 8, 16};
     for (const std::string& name : names) {
         const Encoding encoding = of(name);
-        std::printf("%s %s\n", args[1].c_str(), name.c_str());
+        std::printf("%s %s\n", experts ? "30b-a3b" : args[1].c_str(), name.c_str());
+        if (experts) {
+            for (const auto& options : variants) bench_experts(encoding, peak, widths, options);
+            continue;
+        }
         if (args[0] == "chain") {
             const Encoding upper = name == "q4_k_m" ? Encoding{QuantType::q6_k} : encoding;
             bench_chain(shape, encoding, upper, peak, widths, variants);
