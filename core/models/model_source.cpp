@@ -13,6 +13,7 @@
 #include "base/lower_case.h"
 #include "core/models/architecture.h"
 #include "core/models/encodings.h"
+#include "core/models/kept_on_a_device.h"
 #include "core/models/op_maker.h"
 #include "core/models/parallel_rows.h"
 #include "core/models/plausible.h"
@@ -223,12 +224,6 @@ protected:
     }
 
 private:
-    // A matrix as kernels get it: how its rows are packed, or null, and the type of blocks that a device has for it
-    // where it does not keep them packed.
-    struct Kept {
-        const kernels::Packing* packing = nullptr;
-        kernels::QuantType plain = kernels::QuantType::f32;
-    };
     static Kept kept_of(const StoredMatrix& matrix) {
         const kernels::Packing* const packing = matrix.packing();
         return {packing, packing != nullptr ? packing->plain : matrix.packed()};
@@ -240,26 +235,19 @@ private:
         return {packing, factors_of(tensor) != nullptr ? kernels::QuantType::f32 : packing->plain};
     }
 
-    static constexpr const char* kTooManyWidths = "the widths of its codes change too often, or it is too wide";
     // What a device has of a matrix.
     struct OnDevice {
         std::int64_t bytes = 0;
         std::int64_t more = 0;         // than the host has packed
         const char* reason = nullptr;  // why it is float32 there; null: it is not, or was
     };
-    struct Unlike {
-        kernels::QuantType type = kernels::QuantType::f32;
-        const char* reason = nullptr;
-        std::optional<kernels::Packing> pair = {};  // of the panels that it shares with its neighbour
-    };
-    // By the name of the tensor that a matrix is found by.
-    using UnlikeTypes = std::map<std::string, Unlike, std::less<>>;
 
     // Devices have panels for packed rows, but keep tables as Packing::plain. Calls body(name, OnDevice)
     // for each matrix that they may keep otherwise than the host.
     template <class Body>
     void visit_on_a_device(const Body& body) {
-        const UnlikeTypes unlike = unlike_neighbours();
+        const UnlikeOnADevice unlike =
+            unlike_on_a_device(config_, [&](const TensorName& name) { return kept_matrix(name); });
         const auto visit = [&](std::string_view name, const Kept& kept, std::int64_t rows, std::int64_t cols,
                                std::int64_t packed) {
             std::int64_t row = 0;
@@ -299,80 +287,12 @@ private:
         }
     }
 
-    struct Neighbour {
-        std::string name;
-        Kept kept;
-        std::int64_t cols = 0;
-    };
-    void add_neighbour(const TensorName& name, std::vector<Neighbour>& to) const {
+    std::optional<KeptMatrix> kept_matrix(const TensorName& name) const {
         const Stored stored = find(name);
-        if (stored.info == nullptr || stored.exponents != nullptr) return;
-        if (stored.matrix != nullptr) {
-            to.push_back({stored.info->name, kept_of(*stored.matrix), stored.matrix->cols()});
-        } else {
-            to.push_back({stored.info->name, kept_of(*stored.info), stored.info->shape.back()});
-        }
-    }
-
-    // The experts of a layer share one layout there: `up` interleaves with `gate`, or is absent.
-    void add_experts(std::int32_t layer, std::string_view gate, std::string_view up, UnlikeTypes& to) const {
-        std::vector<Neighbour> all[2];
-        std::vector<const kernels::Packing*> packings[2];
-        for (std::int32_t e = 0; e < config_.experts.count; ++e) {
-            add_neighbour({.layer = layer, .part = gate, .expert = e}, all[0]);
-            if (!up.empty()) add_neighbour({.layer = layer, .part = up, .expert = e}, all[1]);
-        }
-        if (all[0].empty() || (!up.empty() && all[1].size() != all[0].size())) return;
-        Unlike type{.type = all[0][0].kept.plain, .reason = "the experts of a layer share a layout there, and differ"};
-        for (int i = 0; i < 2; ++i) {
-            for (const Neighbour& one : all[i]) {
-                packings[i].push_back(one.kept.packing);
-                if (one.kept.plain != type.type) type.type = kernels::QuantType::f32;
-            }
-        }
-        type.pair = kernels::packing_of_experts(packings[0], packings[1], all[0][0].cols);
-        if (type.pair) type.reason = kTooManyWidths;
-        for (const auto& of : all) {
-            for (const Neighbour& one : of) to[one.name] = type;
-        }
-    }
-
-    // What a device has for matrices that it cannot keep as they are, because of others that read the same input: gate
-    // and up interleave, and share panels or one type; of orders of inputs there is one; and experts have one layout.
-    UnlikeTypes unlike_neighbours() const {
-        UnlikeTypes unlike;
-        const auto neighbours = [&](std::int32_t layer, std::initializer_list<std::string_view> parts) {
-            std::vector<Neighbour> all;
-            for (const std::string_view part : parts) add_neighbour({.layer = layer, .part = part}, all);
-            return all;
-        };
-        for (std::int32_t layer = 0; layer < config_.shape.layers; ++layer) {
-            for (const auto& pair :
-                 {neighbours(layer, {"ffn_gate", "ffn_up"}), neighbours(layer, {"ffn_gate", "ffn_up_alone"}),
-                  neighbours(layer, {"ffn_gate_shexp", "ffn_up_shexp"})}) {
-                if (pair.size() != 2 || pair[0].name == pair[1].name) continue;
-                const Kept &gate = pair[0].kept, &up = pair[1].kept;
-                const auto type = gate.plain == up.plain ? gate.plain : kernels::QuantType::f32;
-                Unlike both{.type = type, .reason = "gate and up interleave there, and differ"};
-                if (gate.packing != nullptr && up.packing != nullptr) {
-                    both.pair = kernels::packing_of_pair(*gate.packing, *up.packing, pair[0].cols);
-                }
-                for (const Neighbour& one : pair) unlike[one.name] = both;
-            }
-            add_experts(layer, "ffn_gate_exps", "ffn_up_exps", unlike);
-            add_experts(layer, "ffn_down_exps", "", unlike);
-            const auto reading = neighbours(layer, {"attn_q", "attn_k", "attn_v"});
-            const auto order = [](const Neighbour& one) {
-                return one.kept.packing != nullptr ? one.kept.packing->order : std::vector<std::int32_t>();
-            };
-            const bool alike = std::ranges::all_of(
-                reading, [&](const Neighbour& one) { return order(one) == order(reading.front()); });
-            for (const Neighbour& one : reading) {
-                if (alike || order(one).empty()) continue;
-                unlike[one.name] = {one.kept.plain, "matrices of the same input have another order of it"};
-            }
-        }
-        return unlike;
+        if (stored.info == nullptr || stored.exponents != nullptr) return std::nullopt;
+        const bool alone = stored.matrix == nullptr;
+        return KeptMatrix{stored.info->name, alone ? kept_of(*stored.info) : kept_of(*stored.matrix),
+                          alone ? stored.info->shape.back() : stored.matrix->cols()};
     }
 
     static std::int64_t rows_of(const TensorInfo& info) {
