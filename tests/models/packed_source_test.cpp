@@ -240,6 +240,64 @@ TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
     EXPECT_TRUE(float32.empty());
 }
 
+// The experts of a layer stay packed together, in orders of their own, or none of them does.
+TEST(PackedSource, CountsWhatExpertsTakeOnADevice) {
+    using core::testing::gptq_image;
+    using core::testing::image_tensor;
+    using core::testing::kOut, core::testing::kIn;
+    const core::testing::TemporaryDirectory directory;
+    core::testing::FolderImage image;
+    image.config = gptq_image().config;
+    const auto plain = [&](const std::string& name, std::vector<std::int64_t> shape) {
+        std::int64_t count = 1;
+        for (const std::int64_t size : shape) count *= size;
+        image.tensors[name] = image_tensor("F16", shape, core::testing::halves(static_cast<std::size_t>(count)));
+    };
+    const std::string layer = "model.layers.0.", experts = layer + "block_sparse_moe.experts.";
+    plain("model.embed_tokens.weight", {kVocab, kIn});
+    for (const char* norm :
+         {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
+        plain(std::string(norm) + ".weight", {kIn});
+    }
+    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+        plain(layer + "self_attn." + part + ".weight", {kOut, kIn});
+    }
+    plain(layer + "self_attn.o_proj.weight", {kIn, kOut});
+    plain(layer + "block_sparse_moe.gate.weight", {2, kIn});
+    for (const char* expert : {"0", "1"}) plain(experts + expert + ".w2.weight", {kIn, kOut});
+    const auto set = [&](const std::string& module, int bits, int first) {
+        core::testing::FolderImage one = gptq_image(bits);
+        std::vector<std::int32_t> groups;
+        for (std::int32_t i = 0; i < kIn; ++i) groups.push_back(first == 1 ? i % 2 : 1 - i % 2);
+        one.tensors["m.g_idx"] = image_tensor("I32", {kIn}, groups);
+        for (auto& [name, tensor] : one.tensors) image.tensors[experts + module + name.substr(1)] = tensor;
+    };
+    directory.write("config.json",
+                    R"({"architectures": ["MixtralForCausalLM"], "hidden_size": 64, "intermediate_size": 32, )"
+                    R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32, )"
+                    R"("vocab_size": 32, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, )"
+                    R"("num_local_experts": 2, "num_experts_per_tok": 1, )"
+                    R"("tie_word_embeddings": true, "quantization_config": {"quant_method": "gptq", )"
+                    R"("group_size": 32}})");
+    std::vector<core::UnpackedMatrices> float32;
+    const auto expanded = [&] {
+        directory.write("model.safetensors", image.file());
+        const auto source = core::ModelSource::open(directory.path());
+        float32 = core::unpacked_on_a_device(*source);
+        return source->expanded_bytes();
+    };
+    constexpr std::int64_t kValues = kOut * kIn, kPacked4 = kOut * 2 * (4 + 16);
+    for (const char* module : {"0.w1", "0.w3"}) set(module, 4, 1);
+    for (const char* module : {"1.w1", "1.w3"}) set(module, 4, 2);
+    EXPECT_EQ(expanded(), 0) << "orders of their own";
+    EXPECT_TRUE(float32.empty());
+    set("1.w3", 4, 1);
+    EXPECT_EQ(expanded(), 4 * (4 * kValues - kPacked4)) << "up is in another order than gate";
+    ASSERT_EQ(float32.size(), 1u);
+    EXPECT_EQ(float32[0].matrices, 4);
+    EXPECT_EQ(float32[0].reason, "the experts of a layer share a layout there, and differ");
+}
+
 TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
     Image image;
     image.factor = 1.0f;
