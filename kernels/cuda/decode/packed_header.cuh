@@ -55,6 +55,17 @@ public:
         return from;
     }
 
+    // Looked up each time: registers are short where this is used, and there are few runs.
+    __device__ PackedRun run_with(int block) const { return run(run_of(0, block)); }
+    // Where blocks [first, end), which follow one another, lie in their panel: begin and bytes.
+    __device__ int2 place(int first, int end) const {
+        const auto begin_of = [](const PackedRun& of, int block) {
+            return static_cast<int>(of.offset) + (block - of.first) * of.bytes();
+        };
+        const PackedRun begin = run_with(first), last = run_with(end - 1);
+        return {begin_of(begin, first), begin_of(last, end - 1) + last.bytes() - begin_of(begin, first)};
+    }
+
 private:
     __device__ std::uint32_t load(std::size_t at) const {
         return static_cast<std::uint32_t>(load_shared1(address_ + static_cast<std::uint32_t>(at)));

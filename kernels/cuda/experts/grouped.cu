@@ -125,17 +125,28 @@ __global__ void __launch_bounds__(32 * kImageWarps) make_images(const ImagesCall
     const int2 eight = __ldcg(reinterpret_cast<const int2*>(c.to.eights + blockIdx.x));
     const int position = 8 * static_cast<int>(blockIdx.x) + warp, eights = eight.y & 0xffff;
     const bool exists = warp < eight.y >> 16;
-    const int source = exists ? __ldcg(c.to.order + position) / c.used : 0;
+    const std::int32_t slot = exists ? __ldcg(c.to.order + position) : 0;
+    const int source = slot / c.used;
     const float* const x = c.x + static_cast<std::int64_t>(source) * c.inputs;
     const bool normed = c.norm.weight != nullptr;
     const float2 stats = normed && exists ? __ldcg(c.to.stats + source) : float2{0.0f, 1.0f};
+    const std::uint16_t* order = nullptr;
+    if (c.order != nullptr && exists) {
+        order = c.order + static_cast<std::int64_t>(__ldcg(c.to.choice + slot) - c.first_expert) * c.inputs;
+    }
+    // Inputs i .. of all, or those that the order has there.
+    const auto four = [&](const float* from, int i) {
+        if (order == nullptr) return __ldcg(reinterpret_cast<const float4*>(from + i));
+        const ushort4 at = __ldg(reinterpret_cast<const ushort4*>(order + i));
+        return float4{__ldcg(from + at.x), __ldcg(from + at.y), __ldcg(from + at.z), __ldcg(from + at.w)};
+    };
     const auto input4 = [&](int i) {
         if (!exists || i >= c.inputs) return float4{};
-        float4 a = __ldcg(reinterpret_cast<const float4*>(x + i));
+        float4 a = four(x, i);
         if (!normed) return a;
-        const float4 weight = __ldg(reinterpret_cast<const float4*>(c.norm.weight + i));
+        const float4 weight = four(c.norm.weight, i);
         float4 bias = {};
-        if (c.norm.bias != nullptr) bias = __ldg(reinterpret_cast<const float4*>(c.norm.bias + i));
+        if (c.norm.bias != nullptr) bias = four(c.norm.bias, i);
         a.x = fmaf((a.x - stats.x) * stats.y, weight.x, bias.x);
         a.y = fmaf((a.y - stats.x) * stats.y, weight.y, bias.y);
         a.z = fmaf((a.z - stats.x) * stats.y, weight.z, bias.z);
@@ -175,7 +186,7 @@ __global__ void __launch_bounds__(32 * kImageWarps) make_images(const ImagesCall
 
 bool runs_grouped([[maybe_unused]] const DeviceInfo& device, [[maybe_unused]] QuantType quant_type) {
 #ifdef FORESAY_HAVE_SM90A
-    return device.capability == 90 && quant_type != QuantType::f32 && quant_type != QuantType::packed;
+    return device.capability == 90 && quant_type != QuantType::f32;
 #else
     return false;
 #endif
@@ -185,6 +196,7 @@ int grouped_shift(const Panels::Part& part) {
     const int shift = dequantize_shift(part);
     switch (part.quant_type) {
         case QuantType::bf16:
+        case QuantType::packed:  // computed in float32
             return shift;
         case QuantType::mxfp4:
             // Codes are 2^-14 times their numbers, and what brings them back is part of their scale.
@@ -208,6 +220,9 @@ void launch_images(cudaStream_t stream, const ImagesCall& call) {
 void launch_grouped([[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const GroupedCall& call) {
 #ifdef FORESAY_HAVE_SM90A
     if (runs_grouped(DeviceContext::current().info(), call.products.quant_type)) {
+        if (call.products.quant_type == QuantType::packed) {
+            return launch_grouped_as<QuantType::packed>(stream, call);
+        }
         return visit_quant_type(call.products.quant_type, [&](auto q) {
             constexpr QuantType kType = decltype(q)::kQuantType;
             if constexpr (kType != QuantType::f32) launch_grouped_as<kType>(stream, call);

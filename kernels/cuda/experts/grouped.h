@@ -49,7 +49,9 @@ struct ImagesCall {
     std::int32_t inputs = 0;  // of a row of x
     std::int32_t stride = 0;  // inputs with padding, a multiple of 64
     const float* x = nullptr;
-    NormArgs norm;  // whose statistics are in `stats`
+    NormArgs norm;                         // whose statistics are in `stats`
+    const std::uint16_t* order = nullptr;  // of packed rows (PackedExpertsCall)
+    std::int32_t first_expert = 0;         // of those that `order` is of, among all
     ExpertBuffers to;
 };
 void launch_images(cudaStream_t stream, const ImagesCall& call);

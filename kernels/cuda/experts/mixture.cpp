@@ -238,9 +238,11 @@ void Mixture::launch_groups_of(cudaStream_t stream, const Stack& stack, const Pr
     images.experts = call.experts;
     images.used = used;
     images.inputs = call.inputs;
-    images.stride = call.blocks * block_format(call.quant_type).inputs;
+    images.stride = call.blocks * (call.quant_type == QuantType::packed ? 64 : block_format(call.quant_type).inputs);
     images.x = call.x;
     images.norm = call.norm;
+    images.order = call.packed.order;
+    images.first_expert = own_.first;
     images.to = call.with;
     launch_images(stream, images);
     launch_grouped(stream, {call, stack.shift});

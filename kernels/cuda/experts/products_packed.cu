@@ -33,8 +33,8 @@ public:
     static FORESAY_HOST_DEVICE int stage_bytes(const ProductsCall& c) { return c.packed.unit_bytes; }
     __device__ std::int64_t panel_bytes(const ProductsCall&) const { return header_.panel_bytes(); }
     __device__ int2 place(const ProductsCall& c, int unit) const {
-        const int block = unit * Unit::kBlocks, end = min(block + Unit::kBlocks, c.blocks);
-        return {begin_of(block), begin_of(end - 1) + run_of(end - 1).bytes() - begin_of(block)};
+        const int block = unit * Unit::kBlocks;
+        return header_.place(block, min(block + Unit::kBlocks, c.blocks));
     }
     __device__ void begin(const ProductsCall& c, int expert, int lane) {
         factor_ = __ldg(c.packed.factors + 2 * expert + lane / 4 % 2);
@@ -48,7 +48,7 @@ public:
         for (int j = 0; j < Unit::kBlocks; ++j) {
             const int block = unit * Unit::kBlocks + j;
             if (block >= c.blocks) break;
-            const PackedRun run = run_of(block);
+            const PackedRun run = header_.run_with(block);
             visit_code_kind(run.kind, [&](auto kind) {
                 multiply_packed<kind.value, kOneRow>(SharedBlock{at}, matrix, run, in, 2 * j, lane, sums);
             });
@@ -57,13 +57,6 @@ public:
     }
 
 private:
-    // Looked up each time: registers are short, and there are few runs.
-    __device__ PackedRun run_of(int block) const { return header_.run(header_.run_of(0, block)); }
-    __device__ int begin_of(int block) const {
-        const PackedRun run = run_of(block);
-        return static_cast<int>(run.offset) + (block - run.first) * run.bytes();
-    }
-
     SharedHeader header_;
     float factor_ = 1.0f;
 };

@@ -458,7 +458,10 @@ std::optional<PackedLayout> packed_layout_of_experts(std::span<const TensorView>
         matrices.push_back(second[e]);
     }
     const std::optional<Packing> packing = packing_of_experts(packings[0], packings[1], first[0].cols);
-    return packing ? layout_of(matrices, !second.empty(), *packing) : std::nullopt;
+    if (!packing) return std::nullopt;
+    std::optional<PackedLayout> layout = layout_of(matrices, !second.empty(), *packing);
+    if (layout) layout->header.factor[0] = layout->header.factor[1] = 1.0f;
+    return layout;
 }
 
 std::size_t packed_bytes(const PackedLayout& layout, std::int64_t panels) {

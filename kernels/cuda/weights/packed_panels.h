@@ -39,7 +39,7 @@ struct PackedLayout {
 std::optional<PackedLayout> packed_layout(std::span<const TensorView> matrices, bool interleaved);
 
 // The panels of the experts of a mixture, which have one layout (packing_of_experts()); `second` interleaves with
-// `first`, or is empty. Its header has the factors of the first expert, and it has no order: those are each expert's.
+// `first`, or is empty. Its header has factors of 1, and it has no order: those are each expert's.
 std::optional<PackedLayout> packed_layout_of_experts(std::span<const TensorView> first,
                                                      std::span<const TensorView> second);
 

@@ -10,6 +10,8 @@
 //   producer   global weights, images --cp.async.bulk--> stage
 //   a warp     stage --unpack--> float16 operands --wgmma--> sums --factors, bias, activation--> global memory
 //
+// Packed:   rows whose layout is data have stages of two blocks of 64 inputs (group_packed.cuh), and each expert a
+//           factor, which the sums are multiplied by.
 // Waits:    stage, full: the copies' bytes. Stage, empty: all multiplying warps. Both are mbarriers.
 // Overlap:  up to 64 rows a warpgroup unpacks 64 inputs while the tensor cores multiply the 64 before; of more rows it
 //           has no registers for that, and warpgroups overlap each other.
@@ -21,6 +23,7 @@
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/experts/gated.cuh"
 #include "kernels/cuda/experts/grouped.h"
+#include "kernels/cuda/experts/sm90a/group_packed.cuh"
 #include "kernels/cuda/experts/sm90a/group_weights.cuh"
 
 namespace foresay::kernels::cuda {
@@ -46,13 +49,55 @@ struct GroupStage {
     static constexpr int kBlocks = kInputs / kFormat.inputs;
     static constexpr int kPanelBytes = kBlocks * kFormat.bytes;
     static constexpr int kImagesAt = kGroupPanels * kPanelBytes;
-    static constexpr int bytes(int rows) { return (kImagesAt + kInputs * rows * 2 + 127) / 128 * 128; }
 };
+
+template <>
+struct GroupStage<QuantType::packed> {
+    static constexpr int kInputs = 128, kBlocks = 2;
+};
+template <QuantType E>
+FORESAY_HOST_DEVICE constexpr int panel_bytes_of_stage(const ProductsCall& call) {
+    if constexpr (E == QuantType::packed) {
+        return call.packed.unit_bytes;
+    } else {
+        return GroupStage<E>::kPanelBytes;
+    }
+}
+template <QuantType E>
+FORESAY_HOST_DEVICE constexpr int bytes_of_stage(const ProductsCall& call, int rows) {
+    return (kGroupPanels * panel_bytes_of_stage<E>(call) + GroupStage<E>::kInputs * rows * 2 + 127) / 128 * 128;
+}
+// Packed rows' header lies before the ring.
+constexpr int group_ring_at(QuantType e) { return kGroupRingAt + (e == QuantType::packed ? 256 : 0); }
 
 __device__ __forceinline__ std::uint32_t full_barrier(std::uint32_t shared, int stage) { return shared + 16 * stage; }
 __device__ __forceinline__ std::uint32_t empty_barrier(std::uint32_t shared, int stage) {
     return shared + 16 * stage + 8;
 }
+
+// Where the producer finds the blocks of a panel.
+template <QuantType E>
+class GroupBlocks {
+public:
+    __device__ GroupBlocks(const ProductsCall& call, std::uint32_t /*header*/) : blocks_(call.blocks) {}
+    __device__ std::int64_t panel_bytes() const { return blocks_ * static_cast<std::int64_t>(block_format(E).bytes); }
+    __device__ std::uint32_t bytes(int first, int end) const { return (end - first) * block_format(E).bytes; }
+
+private:
+    std::int32_t blocks_;
+};
+template <>
+class GroupBlocks<QuantType::packed> {
+public:
+    __device__ GroupBlocks(const ProductsCall& /*call*/, std::uint32_t header) : header_(header) {}
+    __device__ std::int64_t panel_bytes() const { return header_.panel_bytes(); }
+    __device__ std::uint32_t bytes(int first, int end) const {
+        return static_cast<std::uint32_t>(header_.place(first, end).y);
+    }
+
+private:
+    SharedHeader header_;
+};
 
 // expert, first, count, alone
 __device__ __forceinline__ int4 group_at(const GroupedArgs& args, int group) {
@@ -66,9 +111,11 @@ template <QuantType E>
 __device__ __forceinline__ void copy_groups(const GroupedArgs& args, std::uint32_t shared, int items) {
 #if __CUDA_ARCH__ >= 900
     using Stage = GroupStage<E>;
+    constexpr int kInputs = Stage::kInputs / Stage::kBlocks;  // of a block
     const ProductsCall& c = args.call;
-    const std::int64_t panel_bytes = static_cast<std::int64_t>(c.blocks) * Stage::kFormat.bytes;
-    const std::int64_t image_bytes = static_cast<std::int64_t>(c.blocks) * Stage::kFormat.inputs * 2;  // of a position
+    const GroupBlocks<E> layout(c, shared + kGroupRingAt);
+    const std::int64_t panel_bytes = layout.panel_bytes();
+    const std::int64_t image_bytes = static_cast<std::int64_t>(c.blocks) * kInputs * 2;  // of a position
     int slot = 0;
     std::uint32_t parity = 1;
     for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
@@ -83,23 +130,23 @@ __device__ __forceinline__ void copy_groups(const GroupedArgs& args, std::uint32
         const std::uint64_t policy = group.w != 0 ? evict_first : evict_normal;
         for (int block = 0; block < c.blocks; block += Stage::kBlocks) {
             const int blocks = min(Stage::kBlocks, c.blocks - block);
-            const std::uint32_t piece = blocks * Stage::kFormat.bytes;
-            const std::uint32_t image_piece = blocks * (Stage::kFormat.inputs / 8) * 128 * eights;
+            const std::uint32_t piece = layout.bytes(block, block + blocks);
+            const std::uint32_t image_piece = blocks * (kInputs / 8) * 128 * eights;
             const std::uint32_t full = full_barrier(shared, slot);
-            const std::uint32_t stage = shared + kGroupRingAt + slot * args.stage_bytes;
+            const std::uint32_t stage = shared + group_ring_at(E) + slot * args.stage_bytes;
             mbarrier_wait(empty_barrier(shared, slot), parity);
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full),
                          "r"(panels * piece + image_piece)
                          : "memory");
             asm volatile(
                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                    stage + Stage::kImagesAt),
+                    stage + kGroupPanels * panel_bytes_of_stage<E>(c)),
                 "l"(images), "r"(image_piece), "r"(full)
                 : "memory");
             for (int p = 0; p < panels; ++p) {
                 asm volatile(
                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
-                    "[%3], %4;" ::"r"(stage + p * Stage::kPanelBytes),
+                    "[%3], %4;" ::"r"(stage + p * panel_bytes_of_stage<E>(c)),
                     "l"(weights + p * panel_bytes), "r"(piece), "r"(full), "l"(policy)
                     : "memory");
             }
@@ -207,6 +254,50 @@ __device__ __forceinline__ void multiply_stages(const GroupedArgs& args, std::ui
 }
 
 template <QuantType E, int N>
+requires(E == QuantType::packed) __device__ __forceinline__
+    void multiply_stages(const GroupedArgs& args, std::uint32_t shared, RingPlace& place, bool has_panels, int eights,
+                         int warp, int lane, float (&sums)[N / 2]) {
+    const ProductsCall& c = args.call;
+    const SharedHeader header(shared + kGroupRingAt);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) sums[i] = 0.0f;
+    const std::uint32_t step = eights * 16;  // of 16 inputs of all eights, in the units of a descriptor
+    for (int block = 0; block < c.blocks; block += 2) {
+        mbarrier_wait(full_barrier(shared, place.slot), place.parity);
+        if (has_panels) {
+            const std::uint32_t stage = shared + group_ring_at(E) + place.slot * args.stage_bytes;
+            std::uint32_t weights = stage + warp / 2 * c.packed.unit_bytes;
+            std::uint64_t images = wgmma_operand(stage + kGroupPanels * c.packed.unit_bytes, eights * 128, 128);
+#pragma unroll 1
+            for (int b = block; b < min(block + 2, c.blocks); ++b) {
+                const PackedRun run = header.run_with(b);
+                visit_code_kind(run.kind, [&](auto kind) {
+                    StepOperands a;
+                    unpack_packed<kind.value>(SharedBlock{weights}, header, run, warp % 2, lane, args.times, a);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+                    wgmma_fence();
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) wgmma<true>(sums, a[i], images + i * step);
+                    wgmma_commit();
+                    wgmma_wait_for<0>();
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+                });
+                weights += run.bytes();
+                images += 4 * step;
+            }
+        }
+        mbarrier_arrive_warp(empty_barrier(shared, place.slot));
+        if (++place.slot == args.stages) {
+            place.slot = 0;
+            place.parity ^= 1;
+        }
+    }
+    keep_registers(sums);
+}
+
+template <QuantType E, int N>
 __device__ __forceinline__ void multiply_group(const GroupedArgs& args, std::uint32_t shared, RingPlace& place,
                                                const int4& group, int first_panel, int warp, int lane) {
     const ProductsCall& c = args.call;
@@ -216,6 +307,8 @@ __device__ __forceinline__ void multiply_group(const GroupedArgs& args, std::uin
     const bool has_panels = first_panel + warp / 4 * 2 < c.panel_count;
     multiply_stages<E, N>(args, shared, place, has_panels, (group.z + 7) / 8, warp, lane, sums);
     if (panel >= c.panel_count) return;
+    float2 factor = {1.0f, 1.0f};  // of even and odd packed rows
+    if constexpr (E == QuantType::packed) factor = __ldg(reinterpret_cast<const float2*>(c.packed.factors) + group.x);
     // Neighbouring lanes have neighbouring packed rows; they exchange, so that each has a pair of them of one slot.
     const int odd = lane / 4 % 2, packed = panel * 32 + warp % 2 * 16 + lane / 8 * 2;
     float2 bias[2] = {};
@@ -241,6 +334,10 @@ __device__ __forceinline__ void multiply_group(const GroupedArgs& args, std::uin
             const int at = packed + 8 * h;
             if (!exists || at >= c.rows) continue;
             float x = (odd ? got : one) * args.back * back, y = (odd ? two : got) * args.back * back;
+            if constexpr (E == QuantType::packed) {
+                x *= factor.x;
+                y *= factor.y;
+            }
             if (c.bias != nullptr) {
                 x += bias[h].x;
                 y += bias[h].y;
@@ -272,6 +369,12 @@ __global__ void __launch_bounds__(kGroupThreads, 1) multiply_groups(const __grid
         }
         copy_barriers_ready();
     }
+    if constexpr (E == QuantType::packed) {
+        const auto word = static_cast<int>(threadIdx.x);
+        if (word < SharedHeader::kWords) {
+            SharedHeader(shared + kGroupRingAt).put(word, SharedHeader::word(args.call.packed.header, word));
+        }
+    }
     __syncthreads();
     allow_successor();
     await_predecessors();
@@ -300,19 +403,18 @@ __global__ void __launch_bounds__(kGroupThreads, 1) multiply_groups(const __grid
 
 template <QuantType E>
 void launch_grouped_as(cudaStream_t stream, const GroupedCall& call) {
-    using Stage = GroupStage<E>;
     GroupedArgs args;
     args.call = call.products;
     const ProductsCall& c = call.products;
     args.blocks_of_panels = (c.panel_count + kGroupPanels - 1) / kGroupPanels;
-    args.stage_bytes = Stage::bytes(kGroupRows);
-    args.stages = std::min((c.shared_bytes - 1024 - kGroupRingAt) / args.stage_bytes, kMostGroupStages);
+    args.stage_bytes = bytes_of_stage<E>(c, kGroupRows);
+    args.stages = std::min((c.shared_bytes - 1024 - group_ring_at(E)) / args.stage_bytes, kMostGroupStages);
     args.times = std::ldexp(1.0f, call.shift);
     args.back = std::ldexp(1.0f, -call.shift);
     const std::int64_t items = most_groups(c.slots, c.experts) * args.blocks_of_panels;
     launch_overlapping("products of groups of rows", multiply_groups<E>,
                        dim3(static_cast<unsigned>(std::min<std::int64_t>(items, c.processors))), kGroupThreads,
-                       kGroupRingAt + args.stages * args.stage_bytes, stream, args);
+                       group_ring_at(E) + args.stages * args.stage_bytes, stream, args);
 }
 
 }  // namespace foresay::kernels::cuda
