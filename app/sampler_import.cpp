@@ -529,7 +529,8 @@ private:
             order_.erase(std::ranges::find(order_, temperature));
         }
         // Stages that settings name and the order lacks.
-        for (const auto& [stage, parameters] : stages_) {
+        for (const auto& entry : stages_) {
+            const std::string& stage = entry.first;
             const auto neutral = std::ranges::find(kNeutral, stage, &Neutral::stage);
             if (neutral == std::end(kNeutral) || std::ranges::find(order_, stage) != order_.end()) continue;
             const double own = value(stage, std::string(neutral->parameter).c_str(), neutral->value);

@@ -36,7 +36,9 @@ bool alike_but_order(const Packing& a, const Packing& b) {
 }  // namespace
 
 bool devices_keep_packed(const Packing& packing) {
-    return packing.plain != QuantType::q8_0 && packing.plain != QuantType::q6_k;
+    constexpr int kWidestKept = 4;
+    if (packing.plain != QuantType::q8_0) return packing.plain != QuantType::q6_k;
+    return std::ranges::all_of(packing.kinds, [](std::uint8_t kind) { return (kind & ~kHead) <= kWidestKept; });
 }
 
 bool share_panels(const Packing& a, const Packing& b) { return alike_but_order(a, b) && a.order == b.order; }

@@ -9,8 +9,8 @@
 
 namespace foresay::kernels {
 
-// Whether devices keep the rows packed. Those that fit Q8_0 or Q6_K become that: it takes up to twice the memory, but
-// its kernels take many rows in one pass. (One row of four bits is faster packed: docs/experiments/packed-rows.md.)
+// Whether devices keep the rows packed. Those that fit Q6_K, or Q8_0 with more than four bits of their own, become
+// that, whose kernels are faster (docs/experiments/packed-rows.md).
 bool devices_keep_packed(const Packing& packing);
 
 // Whether rows of both can share panels: all but the factor is alike.

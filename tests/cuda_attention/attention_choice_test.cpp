@@ -47,6 +47,18 @@ TEST(AttentionChoice, DecodeRowsTakeFlashAttentionWhereTheyAreManyAndFar) {
     EXPECT_TRUE(worth(32768, 16).q8);
 }
 
+// Many sequences of one row each, in more rows than a launch of the decode kernel has.
+TEST(AttentionChoice, ManySequencesTakeItWhereTheyHaveManyPositionsTogether) {
+    const auto worth = [](std::int32_t sequences, std::int32_t positions) {
+        const cuda::AttendWork work{RowClass::decode, sequences, 1, std::int64_t{sequences} * positions, positions};
+        return cuda::flash_worth(shape_of_8b(), work);
+    };
+    EXPECT_FALSE(worth(16, 32768).f16);
+    EXPECT_FALSE(worth(64, 128).f16);
+    EXPECT_TRUE(worth(64, 1024).f16);
+    EXPECT_TRUE(worth(17, 2048).f16);
+}
+
 TEST(AttentionChoice, PrefillRowsTakeItByPositionAlone) {
     for (const std::int32_t rows : {1, 20, 2048}) {
         for (const std::int32_t positions : {0, 30, 100, 5000}) {

@@ -385,11 +385,10 @@ TEST(MixedGemm, TakesManyRowsWhereTheDeviceHasWgmma) {
     EXPECT_EQ(rows(QuantType::q4_0, 16), 0);
     EXPECT_EQ(rows(QuantType::f32, 64), 0);
     EXPECT_EQ(rows(QuantType::mxfp4, 64), 0);
-    const bool packed = takes && cuda::kPackedInOneReading;
     EXPECT_EQ(rows(QuantType::packed, 16), 0);
-    EXPECT_EQ(rows(QuantType::packed, 17), packed ? 17 : 0);
-    EXPECT_EQ(rows(QuantType::packed, 64), packed ? 64 : 0);
-    EXPECT_EQ(rows(QuantType::packed, 600), packed ? 512 : 0);
+    EXPECT_EQ(rows(QuantType::packed, 17), takes ? 17 : 0);
+    EXPECT_EQ(rows(QuantType::packed, 64), takes ? 64 : 0);
+    EXPECT_EQ(rows(QuantType::packed, 600), takes ? 512 : 0);
     // A context for fewer rows has no memory for it.
     EXPECT_EQ(cuda::MixedWorkspace(kShape, 16).scratch(), nullptr);
 }

@@ -81,7 +81,7 @@ public:
         ::shutdown(socket, SHUT_WR);
         std::string answer;
         char chunk[4096];
-        for (pollfd wait{socket, POLLIN, 0}; ::poll(&wait, 1, 10'000) > 0;) {
+        for (pollfd wait{socket, POLLIN, 0}; ::poll(&wait, 1, 60'000) > 0;) {
             const ssize_t got = ::recv(socket, chunk, sizeof chunk, 0);
             if (got <= 0) {
                 ::close(socket);

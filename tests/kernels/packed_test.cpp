@@ -346,10 +346,21 @@ TEST(PackedLayout, APairTakesTheWiderCodesAndTheHeadsOfBoth) {
     const Packing other{.form = ScaleForm::k_table, .kinds = {3 | kHead, 3, 3, 3, 3, 3, 3, 3}};
     EXPECT_FALSE(packing_of_pair(table, other, 256)) << "a head for eight groups";
     // One that alone would become Q8_0 stays packed beside one that would not.
-    const Packing four{.form = ScaleForm::f16_zero, .kinds = {4 | kHead}, .plain = QuantType::q8_0};
+    const Packing five{.form = ScaleForm::f16_zero, .kinds = {5 | kHead}, .plain = QuantType::q8_0};
     const Packing eight{.form = ScaleForm::f16_zero, .kinds = {8 | kHead}};
-    EXPECT_EQ(packed_panel_row_bytes(*packing_of_pair(four, eight, 64), 64), 64 + 8);
-    EXPECT_FALSE(packing_of_pair(four, four, 64));
+    EXPECT_EQ(packed_panel_row_bytes(*packing_of_pair(five, eight, 64), 64), 64 + 8);
+    EXPECT_FALSE(packing_of_pair(five, five, 64));
+}
+
+TEST(PackedLayout, DevicesKeepWhatQ8_0WouldDouble) {
+    Packing packing{.form = ScaleForm::f16_zero, .kinds = {4 | kHead, 4}, .plain = QuantType::q8_0};
+    EXPECT_TRUE(devices_keep_packed(packing));
+    packing.kinds = {4 | kHead, 5};
+    EXPECT_FALSE(devices_keep_packed(packing));
+    packing.plain = QuantType::f32;
+    EXPECT_TRUE(devices_keep_packed(packing));
+    packing.plain = QuantType::q6_k;
+    EXPECT_FALSE(devices_keep_packed(packing));
 }
 
 TEST(PackedLayout, ExpertsShareALayoutButForFactorsAndOrders) {
@@ -368,7 +379,7 @@ TEST(PackedLayout, ExpertsShareALayoutButForFactorsAndOrders) {
     EXPECT_FALSE(of({&one, &two}, {&up, &up})) << "gate and up of an expert in other orders";
     two.order.clear();
     EXPECT_FALSE(of({&one, &two})) << "one has no order";
-    Packing plain{.form = ScaleForm::f16_zero, .kinds = {4 | kHead}, .plain = QuantType::q8_0};
+    Packing plain{.form = ScaleForm::f16_zero, .kinds = {5 | kHead}, .plain = QuantType::q8_0};
     EXPECT_FALSE(of({&plain, &plain})) << "they become Q8_0";
     Packing kept = plain;
     kept.plain = QuantType::f32;

@@ -236,7 +236,8 @@ TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
     EXPECT_EQ(expanded(gate, 4, 1, "", 0, 0), 4 * kValues - kPacked4 + 2 * kValues) << "beside float16";
     EXPECT_EQ(expanded(k, 4, 1, v, 4, 1), 4 * 2 * kValues - 2 * kPacked4) << "Q has no order";
     expect_float32(2, "self_attn.k_proj.qweight", "matrices of the same input have another order of it");
-    EXPECT_EQ(expanded(k, 4, 0, v, 4, 0), 2 * (kValues / 32 * 34 - kPacked4)) << "without orders, Q8_0";
+    EXPECT_EQ(expanded(k, 4, 0, v, 4, 0), 0) << "without orders";
+    EXPECT_EQ(expanded(k, 8, 0, v, 4, 0), kValues / 32 * 34 - kPacked8) << "eight bits without an order, Q8_0";
     EXPECT_TRUE(float32.empty());
 }
 

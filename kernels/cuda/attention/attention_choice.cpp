@@ -23,9 +23,6 @@ constexpr std::int64_t kHeadsOf8B = 8;
 constexpr std::int64_t kDecodeWork = 36864 * kHeadsOf8B, kDecodeWorkOfManyRows = 16384 * kHeadsOf8B;
 constexpr std::int64_t kDecodeWorkOfCodes = 57344 * kHeadsOf8B, kDecodeWorkOfManyTilesOfCodes = 114688 * kHeadsOf8B;
 constexpr std::int64_t kDecodeWorkOfManyRowsOfCodes = 65536 * kHeadsOf8B;
-// Many sequences of one tile each: rows beyond a launch of the decode kernel lose nothing there either, but that is not
-// timed yet (bench verify --sequences 64 --in 1024).
-constexpr bool kLoneTilesOfManyRows = false;
 // The position from which on it is for prefill rows, however many there are. Windows up to it leave too little.
 constexpr std::int32_t kPrefillPosition = 63;
 
@@ -42,7 +39,9 @@ FlashWorth flash_worth(const ModelShape& shape, const AttendWork& work) {
         const bool far = work.furthest >= kPrefillPosition;
         return {far, far};
     }
-    if (work.together <= 1 && !(kLoneTilesOfManyRows && work.rows > kDecodeTile)) return {};
+    // A single tile reads nothing twice, but many sequences of one tile each are more rows than the decode kernel
+    // takes.
+    if (work.together <= 1 && work.rows <= kDecodeTile) return {};
     const std::int64_t head_tiles = (shape.heads + kTileRows * shape.kv_heads - 1) / (kTileRows * shape.kv_heads);
     const std::int64_t positions = work.tile_positions * shape.kv_heads * head_tiles;
     if (work.rows > kDecodeTile) {

@@ -19,7 +19,6 @@ namespace {
 
 // float32 is rare, and mxfp4 is a type of experts, which have products of their own.
 constexpr bool has_mixed_gemm(QuantType quant_type) {
-    if (quant_type == QuantType::packed) return kPackedInOneReading;
     return quant_type != QuantType::f32 && quant_type != QuantType::mxfp4;
 }
 
@@ -103,9 +102,9 @@ std::atomic<MixedTileShape> forced_tile;
 
 // The plan with the least estimated time; stages 0 where no tile has room for two.
 //
-// Clocks measured on an H200 for 64 inputs of K (docs/experiments/mixed-gemm.md): they hardly depend on how many
-// warpgroups a tile has, since each waits for its own products, nor on 32 or 64 rows. So the plan is a matter of how
-// many steps a CTA takes, one unit after the other.
+// Clocks measured on an H200 and an H100 for 64 inputs of K (docs/experiments/mixed-gemm.md): they hardly depend on how
+// many warpgroups a tile has, since each waits for its own products, nor on 32 or 64 rows, but for four warpgroups of
+// 64 rows. So the plan is a matter of how many steps a CTA takes, one unit after the other.
 template <QuantType E>
 MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
     constexpr double kUnitClocks = 3000;
@@ -126,11 +125,8 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
         plan.shared_bytes = kBefore + plan.stages * Tile::kStageBytes;
         if (plan.stages < 2) return;
         const MixedTileShape tile{std::uint8_t{panels()}, std::uint8_t{slices()}, std::uint8_t{columns()}};
-        const bool four_of_64 = has_four_groups_of_64(tile);
-        if (four_of_64 && !kFourGroupsOf64 && tile != forced) return;
         if (Tile::kTotalShared && op.split > 1) return;
-        // 1,400 is an estimate.
-        const double step = columns > 64 ? 1600 : four_of_64 ? 1400 : 1000;
+        const double step = columns > 64 || has_four_groups_of_64(tile) ? 1600 : 1000;
         const double clocks = step * (1 + 0.08 * (slices - 1)) * block_format(E).inputs / 64;
         const int waves = (plan.units + device.processors - 1) / device.processors;
         const int steps = (op.blocks / op.split + slices - 1) / slices;

@@ -38,9 +38,6 @@ namespace foresay::kernels::cuda {
 
 inline constexpr std::int32_t kMixedRows = 512;  // of one launch, at most
 inline constexpr std::int32_t kMixedLeast = 17;  // fewer rows take the decode kernel
-// Whether packed rows are multiplied here, too, or take the decode kernel in passes of 8 rows: the same bits either
-// way. Off until it has run on a GPU (docs/experiments/packed-rows.md, "Many rows").
-inline constexpr bool kPackedInOneReading = false;
 
 // What a launch needs besides weights and activations. The operands and sums of one op at a time.
 struct MixedScratch {

@@ -26,9 +26,7 @@ struct MixedTileShape {
     std::uint8_t panels = 0, slices = 0, columns = 0, unused = 0;  // 4 bytes, which are read at once
     bool operator==(const MixedTileShape&) const = default;
 };
-// Four warpgroups for 64 columns, whose products come one at a time because registers are short. Off until they have
-// been timed (docs/experiments/mixed-gemm.md): launches take them only when they must (force_mixed_tile()).
-inline constexpr bool kFourGroupsOf64 = false;
+// Four warpgroups for 64 columns, whose products come one at a time because registers are short.
 constexpr bool has_four_groups_of_64(const MixedTileShape& tile) {
     return tile.columns == 64 && tile.panels * tile.slices == 8;
 }
