@@ -56,6 +56,7 @@ TEST(AttentionChoice, ManySequencesTakeItWhereTheyHaveManyPositionsTogether) {
     EXPECT_FALSE(worth(16, 32768).f16);
     EXPECT_FALSE(worth(64, 128).f16);
     EXPECT_TRUE(worth(64, 1024).f16);
+    EXPECT_FALSE(worth(64, 32768).q8);
     EXPECT_TRUE(worth(17, 2048).f16);
 }
 

@@ -40,12 +40,12 @@ FlashWorth flash_worth(const ModelShape& shape, const AttendWork& work) {
         return {far, far};
     }
     // A single tile reads nothing twice, but many sequences of one tile each are more rows than the decode kernel
-    // takes.
+    // takes. Of codes that has not been timed.
     if (work.together <= 1 && work.rows <= kDecodeTile) return {};
     const std::int64_t head_tiles = (shape.heads + kTileRows * shape.kv_heads - 1) / (kTileRows * shape.kv_heads);
     const std::int64_t positions = work.tile_positions * shape.kv_heads * head_tiles;
     if (work.rows > kDecodeTile) {
-        return {positions >= kDecodeWorkOfManyRows, positions >= kDecodeWorkOfManyRowsOfCodes};
+        return {positions >= kDecodeWorkOfManyRows, work.together > 1 && positions >= kDecodeWorkOfManyRowsOfCodes};
     }
     return {positions >= kDecodeWork,
             positions >= (work.together > 2 ? kDecodeWorkOfManyTilesOfCodes : kDecodeWorkOfCodes)};
