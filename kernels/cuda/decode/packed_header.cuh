@@ -74,6 +74,12 @@ private:
 };
 static_assert(offsetof(PackedHeader, scales) == 8 && offsetof(PackedHeader, flags) == 9);
 
+// Four values of all inputs, where an order says.
+__device__ __forceinline__ float4 gather4(const float* from, const std::uint16_t* order) {
+    const ushort4 at = __ldg(reinterpret_cast<const ushort4*>(order));
+    return {__ldcg(from + at.x), __ldcg(from + at.y), __ldcg(from + at.z), __ldcg(from + at.w)};
+}
+
 // A block in shared memory, as load_pairs() reads it.
 struct SharedBlock {
     std::uint32_t address;

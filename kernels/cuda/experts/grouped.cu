@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/cuda/decode/packed_header.cuh"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/half_pairs.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -134,19 +135,17 @@ __global__ void __launch_bounds__(32 * kImageWarps) make_images(const ImagesCall
     if (c.order != nullptr && exists) {
         order = c.order + static_cast<std::int64_t>(__ldcg(c.to.choice + slot) - c.first_expert) * c.inputs;
     }
-    // Inputs i .. of all, or those that the order has there.
-    const auto four = [&](const float* from, int i) {
-        if (order == nullptr) return __ldcg(reinterpret_cast<const float4*>(from + i));
-        const ushort4 at = __ldg(reinterpret_cast<const ushort4*>(order + i));
-        return float4{__ldcg(from + at.x), __ldcg(from + at.y), __ldcg(from + at.z), __ldcg(from + at.w)};
+    // Weights i .. of all, or those that the order has there.
+    const auto weights4 = [&](const float* from, int i) {
+        return order == nullptr ? __ldg(reinterpret_cast<const float4*>(from + i)) : gather4(from, order + i);
     };
     const auto input4 = [&](int i) {
         if (!exists || i >= c.inputs) return float4{};
-        float4 a = four(x, i);
+        float4 a = order == nullptr ? __ldcg(reinterpret_cast<const float4*>(x + i)) : gather4(x, order + i);
         if (!normed) return a;
-        const float4 weight = four(c.norm.weight, i);
+        const float4 weight = weights4(c.norm.weight, i);
         float4 bias = {};
-        if (c.norm.bias != nullptr) bias = four(c.norm.bias, i);
+        if (c.norm.bias != nullptr) bias = weights4(c.norm.bias, i);
         a.x = fmaf((a.x - stats.x) * stats.y, weight.x, bias.x);
         a.y = fmaf((a.y - stats.x) * stats.y, weight.y, bias.y);
         a.z = fmaf((a.z - stats.x) * stats.y, weight.z, bias.z);

@@ -212,13 +212,14 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     call.panels = part.data.data();
     call.panel_count = part.panels / own_.count;
     call.blocks = part.blocks;
-    call.expert_bytes = int64_t{call.panel_count} * part.blocks * block_format(part.quant_type).bytes;
+    int64_t panel_bytes = int64_t{part.blocks} * block_format(part.quant_type).bytes;
     if (part.quant_type == QuantType::packed) {
         const ExpertPanels::Packed& packed = stack.panels.packed();
         call.panels += packed.panels_at;
-        call.expert_bytes = call.panel_count * packed.panel_bytes;
+        panel_bytes = packed.panel_bytes;
         call.packed = {part.data.data(), packed.factors.data(), packed.order.data(), packed.unit_bytes};
     }
+    call.expert_bytes = call.panel_count * panel_bytes;
     call.inputs = static_cast<int32_t>(stack.panels.inputs());
     call.rows = static_cast<int32_t>(stack.panels.rows());
     call.slots = static_cast<int32_t>(slots_of(shape_, rows));

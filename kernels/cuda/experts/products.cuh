@@ -164,9 +164,7 @@ private:
     __device__ static __forceinline__ float4 four(const ProductsCall& c, int expert, const float* from, int i) {
         if constexpr (kPacked) {
             if (c.packed.order != nullptr) {
-                const ushort4 at = __ldg(reinterpret_cast<const ushort4*>(
-                    c.packed.order + static_cast<std::int64_t>(expert) * c.inputs + i));
-                return {__ldcg(from + at.x), __ldcg(from + at.y), __ldcg(from + at.z), __ldcg(from + at.w)};
+                return gather4(from, c.packed.order + static_cast<std::int64_t>(expert) * c.inputs + i);
             }
         }
         const auto* const all = reinterpret_cast<const float4*>(from + i);

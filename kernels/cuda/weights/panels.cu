@@ -308,23 +308,39 @@ Panels::Part make_packed_part(const PackedLayout& layout, std::int64_t first_row
     return part;
 }
 
+void fill_packed_randomly(const PackedLayout& layout, std::int64_t inputs, const Panels::Part& part) {
+    fill_packed_randomly(layout, inputs, part.panels, next_seed(), part.data.data());
+    cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
+}
+
+// The groups of a layout, on the device.
+class DeviceGroups {
+public:
+    explicit DeviceGroups(const PackedLayout& layout) {
+        for (int m = 0; m < 2; ++m) {
+            if (!layout.groups[m].empty()) groups_[m] = to_device(std::span<const PackedSource>(layout.groups[m]));
+        }
+    }
+    // `second`: of the second matrix of a pair.
+    const PackedSource* of(bool second) const { return groups_[second && groups_[1].data() != nullptr ? 1 : 0].data(); }
+
+private:
+    DeviceBuffer<PackedSource> groups_[2];
+};
+
 // Fills a part with matrices that share its panels.
 void fill_packed_part(std::span<const PackSource> matrices, RowOrder order, std::int64_t inputs,
                       const PackedLayout& layout, const Panels::Part& part) {
     if (matrices[0].view.data == nullptr) {
-        fill_packed_randomly(layout, inputs, part.panels, next_seed(), part.data.data());
-        cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
+        fill_packed_randomly(layout, inputs, part);
         return;
     }
     const bool interleaved = order == RowOrder::interleaved;
-    DeviceBuffer<PackedSource> groups[2];  // as those of the layout
-    for (int m = 0; m < 2; ++m) {
-        if (!layout.groups[m].empty()) groups[m] = to_device(std::span<const PackedSource>(layout.groups[m]));
-    }
+    const DeviceGroups groups(layout);
     std::int64_t offset = 0;
     for (const PackSource& matrix : matrices) {
-        const auto& sources = groups[interleaved && offset == 1 && groups[1].data() != nullptr ? 1 : 0];
-        fill_packed(matrix.view, {0, offset, interleaved ? 2 : 1, matrix.order}, layout, sources.data(), part);
+        const PackedSource* const sources = groups.of(interleaved && offset == 1);
+        fill_packed(matrix.view, {0, offset, interleaved ? 2 : 1, matrix.order}, layout, sources, part);
         offset += interleaved ? 1 : matrix.view.rows;
     }
 }
@@ -545,20 +561,15 @@ void ExpertPanels::pack(std::span<const TensorView> first, std::span<const Tenso
         packed_.unit_bytes = std::max(packed_.unit_bytes, bytes);
     }
     if (first[0].data == nullptr) {
-        fill_packed_randomly(layout, inputs_, part_.panels, next_seed(), part_.data.data());
-        cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
+        fill_packed_randomly(layout, inputs_, part_);
         return;
     }
-    DeviceBuffer<PackedSource> groups[2];
-    for (int m = 0; m < 2; ++m) {
-        if (!layout.groups[m].empty()) groups[m] = to_device(std::span<const PackedSource>(layout.groups[m]));
-    }
-    const PackedSource* const of_second = layout.groups[1].empty() ? groups[0].data() : groups[1].data();
+    const DeviceGroups groups(layout);
     for (std::size_t e = 0; e < first.size(); ++e) {
         const std::int64_t place = static_cast<std::int64_t>(e) * padded;
         const std::int32_t stride = second.empty() ? 1 : 2;
-        fill_packed(first[e], {0, place, stride, {}}, layout, groups[0].data(), part_);
-        if (!second.empty()) fill_packed(second[e], {0, place + 1, stride, {}}, layout, of_second, part_);
+        fill_packed(first[e], {0, place, stride, {}}, layout, groups.of(false), part_);
+        if (!second.empty()) fill_packed(second[e], {0, place + 1, stride, {}}, layout, groups.of(true), part_);
     }
 }
 

@@ -165,6 +165,15 @@ __device__ __forceinline__ void copy_groups(const GroupedArgs& args, std::uint32
 struct RingPlace {
     int slot = 0;
     std::uint32_t parity = 0;
+
+    // Releases the stage.
+    __device__ __forceinline__ void next(std::uint32_t shared, int stages) {
+        mbarrier_arrive_warp(empty_barrier(shared, slot));
+        if (++slot == stages) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
 };
 
 template <int kLeft>
@@ -172,6 +181,18 @@ __device__ __forceinline__ void keep_operands(StepOperands& a) {
     wgmma_wait_for<kLeft>();
 #pragma unroll
     for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+}
+
+// Begins the products of 64 inputs. `step`: of 16 inputs of all eights, in the units of a descriptor.
+template <int kSums>
+__device__ __forceinline__ void multiply_step(float (&sums)[kSums], StepOperands& x, std::uint64_t images,
+                                              std::uint32_t step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) keep_registers(x[i]);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) wgmma<true>(sums, x[i], images + i * step);
+    wgmma_commit();
 }
 
 // The sums of an item: all stages of K.
@@ -184,17 +205,9 @@ __device__ __forceinline__ void multiply_stages(const GroupedArgs& args, std::ui
     const int tile = warp % 2;
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) sums[i] = 0.0f;
-    // 16 inputs of all eights, in the units of a descriptor.
     const std::uint32_t step = eights * 16;
     StepOperands a[kAhead ? 2 : 1];
-    const auto multiply = [&](StepOperands& x, std::uint64_t images) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) keep_registers(x[i]);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < 4; ++i) wgmma<true>(sums, x[i], images + i * step);
-        wgmma_commit();
-    };
+    const auto multiply = [&](StepOperands& x, std::uint64_t images) { multiply_step(sums, x, images, step); };
     for (int block = 0; block < args.call.blocks; block += Stage::kBlocks) {
         const int blocks = min(Stage::kBlocks, args.call.blocks - block);
         mbarrier_wait(full_barrier(shared, place.slot), place.parity);
@@ -244,11 +257,7 @@ __device__ __forceinline__ void multiply_stages(const GroupedArgs& args, std::ui
                 }
             }
         }
-        mbarrier_arrive_warp(empty_barrier(shared, place.slot));
-        if (++place.slot == args.stages) {
-            place.slot = 0;
-            place.parity ^= 1;
-        }
+        place.next(shared, args.stages);
     }
     keep_registers(sums);
 }
@@ -261,7 +270,7 @@ requires(E == QuantType::packed) __device__ __forceinline__
     const SharedHeader header(shared + kGroupRingAt);
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) sums[i] = 0.0f;
-    const std::uint32_t step = eights * 16;  // of 16 inputs of all eights, in the units of a descriptor
+    const std::uint32_t step = eights * 16;
     for (int block = 0; block < c.blocks; block += 2) {
         mbarrier_wait(full_barrier(shared, place.slot), place.parity);
         if (has_panels) {
@@ -274,25 +283,14 @@ requires(E == QuantType::packed) __device__ __forceinline__
                 visit_code_kind(run.kind, [&](auto kind) {
                     StepOperands a;
                     unpack_packed<kind.value>(SharedBlock{weights}, header, run, warp % 2, lane, args.times, a);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) keep_registers(a[i]);
-                    wgmma_fence();
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) wgmma<true>(sums, a[i], images + i * step);
-                    wgmma_commit();
-                    wgmma_wait_for<0>();
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+                    multiply_step(sums, a, images, step);
+                    keep_operands<0>(a);
                 });
                 weights += run.bytes();
                 images += 4 * step;
             }
         }
-        mbarrier_arrive_warp(empty_barrier(shared, place.slot));
-        if (++place.slot == args.stages) {
-            place.slot = 0;
-            place.parity ^= 1;
-        }
+        place.next(shared, args.stages);
     }
     keep_registers(sums);
 }
