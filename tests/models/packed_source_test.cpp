@@ -158,144 +158,123 @@ TEST(PackedSource, CountsTheBytesOfMemory) {
     EXPECT_EQ(scaled->expanded_bytes(), 0);
 }
 
-// On a device gate and up interleave: where their codes differ in width, both take the wider ones; of unlike types,
-// both become float32. And so do matrices in an order of inputs beside others that have another.
-TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
-    using core::testing::gptq_image;
-    using core::testing::image_tensor;
-    using core::testing::kOut, core::testing::kIn;
-    const core::testing::TemporaryDirectory directory;
+// A folder of a model of one layer, some of whose modules are GPTQ.
+struct GptqFolder {
+    static constexpr std::int64_t kOut = core::testing::kOut, kIn = core::testing::kIn;
+    core::testing::TemporaryDirectory directory;
     core::testing::FolderImage image;
-    image.config = gptq_image().config;
-    const auto plain = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    std::vector<core::UnpackedMatrices> float32;  // as of the last expanded()
+
+    // `more`: what the family's config.json has besides.
+    explicit GptqFolder(const std::string& architecture, const std::string& more = "") {
+        image.config = core::testing::gptq_image().config;
+        plain("model.embed_tokens", {kVocab, kIn});
+        for (const char* norm :
+             {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
+            plain(norm, {kIn});
+        }
+        plain("model.layers.0.self_attn.q_proj", {kOut, kIn});
+        plain("model.layers.0.self_attn.o_proj", {kIn, kOut});
+        directory.write("config.json",
+                        R"({"architectures": [")" + architecture +
+                            R"("], "hidden_size": 64, "intermediate_size": 32, )" +
+                            R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, )" +
+                            R"("head_dim": 32, "vocab_size": 32, "rms_norm_eps": 1e-5, )" +
+                            R"("max_position_embeddings": 64, "tie_word_embeddings": true, )" + more +
+                            R"("quantization_config": {"quant_method": "gptq", "group_size": 32}})");
+    }
+    void plain(const std::string& module, const std::vector<std::int64_t>& shape) {
         std::int64_t count = 1;
         for (const std::int64_t size : shape) count *= size;
-        image.tensors[name] = image_tensor("F16", shape, core::testing::halves(static_cast<std::size_t>(count)));
-    };
-    // An order: of the two groups one has the even inputs, or the first half, or what `first` says.
-    const auto quantised = [&](const std::string& module, int bits, int first) {
-        core::testing::FolderImage one = gptq_image(bits);
-        std::vector<std::int32_t> groups;
-        for (std::int32_t i = 0; i < kIn; ++i) groups.push_back(first == 0 ? i / 32 : first == 1 ? i % 2 : 1 - i % 2);
-        one.tensors["m.g_idx"] = image_tensor("I32", {kIn}, groups);
-        for (auto& [name, tensor] : one.tensors) image.tensors["model.layers.0." + module + name.substr(1)] = tensor;
-    };
-    const std::int64_t wide = kIn, ff = kOut, kv = kOut;
-    plain("model.embed_tokens.weight", {kVocab, wide});
-    for (const char* norm :
-         {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
-        plain(std::string(norm) + ".weight", {wide});
+        image.tensors[module + ".weight"] =
+            core::testing::image_tensor("F16", shape, core::testing::halves(static_cast<std::size_t>(count)));
     }
-    plain("model.layers.0.self_attn.q_proj.weight", {kv, wide});
-    plain("model.layers.0.self_attn.o_proj.weight", {wide, kv});
-    plain("model.layers.0.mlp.down_proj.weight", {wide, ff});
-    directory.write("config.json",
-                    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 32, )"
-                    R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32, )"
-                    R"("vocab_size": 32, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, )"
-                    R"("tie_word_embeddings": true, "quantization_config": {"quant_method": "gptq", )"
-                    R"("group_size": 32}})");
-    std::vector<core::UnpackedMatrices> float32;
-    const auto expanded = [&](const std::string& first, int first_bits, int first_order, const std::string& second,
-                              int second_bits, int second_order) {
-        for (const char* module : {"mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
-            for (const char* part : {".qweight", ".qzeros", ".scales", ".g_idx", ".weight"}) {
-                image.tensors.erase(std::string("model.layers.0.") + module + part);
-            }
+    // Of the two groups of inputs one has the first half (`order` 0), the even ones (1) or the odd ones (2).
+    void quantised(const std::string& module, int bits, int order) {
+        core::testing::FolderImage one = core::testing::gptq_image(bits);
+        std::vector<std::int32_t> groups;
+        for (std::int32_t i = 0; i < kIn; ++i) groups.push_back(order == 0 ? i / 32 : order == 1 ? i % 2 : 1 - i % 2);
+        one.tensors["m.g_idx"] = core::testing::image_tensor("I32", {kIn}, groups);
+        for (auto& [name, tensor] : one.tensors) image.tensors[module + name.substr(1)] = tensor;
+    }
+    void erase(const std::string& module) {
+        for (const char* part : {".qweight", ".qzeros", ".scales", ".g_idx", ".weight"}) {
+            image.tensors.erase(module + part);
         }
-        for (const std::string module : {"mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
-            if (module == first) {
-                quantised(module, first_bits, first_order);
-            } else if (module == second) {
-                quantised(module, second_bits, second_order);
-            } else {
-                plain("model.layers.0." + module + ".weight", {kOut, wide});
-            }
-        }
+    }
+    // What a device takes more than the host.
+    std::int64_t expanded() {
         directory.write("model.safetensors", image.file());
         const auto source = core::ModelSource::open(directory.path());
         float32 = core::unpacked_on_a_device(*source);
         return source->expanded_bytes();
+    }
+};
+constexpr std::int64_t kValues = GptqFolder::kOut * GptqFolder::kIn, kPacked4 = GptqFolder::kOut * 2 * (4 + 16),
+                       kPacked8 = GptqFolder::kOut * 2 * (4 + 32);
+
+// On a device gate and up interleave: where their codes differ in width, both take the wider ones; of unlike types,
+// both become float32. And so do matrices in an order of inputs beside others that have another.
+TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
+    GptqFolder folder("LlamaForCausalLM");
+    const std::string layer = "model.layers.0.";
+    folder.plain(layer + "mlp.down_proj", {GptqFolder::kIn, GptqFolder::kOut});
+    const auto expanded = [&](const std::string& first, int first_bits, int first_order, const std::string& second,
+                              int second_bits, int second_order) {
+        for (const std::string module : {"mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
+            folder.erase(layer + module);
+            if (module == first) {
+                folder.quantised(layer + module, first_bits, first_order);
+            } else if (module == second) {
+                folder.quantised(layer + module, second_bits, second_order);
+            } else {
+                folder.plain(layer + module, {GptqFolder::kOut, GptqFolder::kIn});
+            }
+        }
+        return folder.expanded();
     };
     const auto expect_float32 = [&](std::int64_t matrices, const std::string& example, const std::string& reason) {
-        ASSERT_EQ(float32.size(), 1u);
-        EXPECT_EQ(float32[0].matrices, matrices);
-        EXPECT_EQ(float32[0].bytes, matrices * 4 * kOut * kIn);
-        EXPECT_THAT(float32[0].example, ::testing::HasSubstr(example));
-        EXPECT_EQ(float32[0].reason, reason);
+        ASSERT_EQ(folder.float32.size(), 1u);
+        EXPECT_EQ(folder.float32[0].matrices, matrices);
+        EXPECT_EQ(folder.float32[0].bytes, matrices * 4 * kValues);
+        EXPECT_THAT(folder.float32[0].example, ::testing::HasSubstr(example));
+        EXPECT_EQ(folder.float32[0].reason, reason);
     };
-    constexpr std::int64_t kValues = kOut * kIn, kPacked4 = kOut * 2 * (4 + 16), kPacked8 = kOut * 2 * (4 + 32);
     const std::string gate = "mlp.gate_proj", up = "mlp.up_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
     // In the same order they stay packed, and a panel keeps the zeros of each 32 inputs.
     EXPECT_EQ(expanded(gate, 4, 1, up, 4, 1), 0);
-    EXPECT_TRUE(float32.empty());
+    EXPECT_TRUE(folder.float32.empty());
     EXPECT_EQ(expanded(gate, 4, 1, up, 8, 1), kPacked8 - kPacked4) << "the wider codes for both";
-    EXPECT_TRUE(float32.empty());
+    EXPECT_TRUE(folder.float32.empty());
     EXPECT_EQ(expanded(gate, 4, 1, up, 4, 2), 2 * 4 * kValues - 2 * kPacked4) << "other orders";
     expect_float32(2, "mlp.gate_proj.qweight", "gate and up interleave there, and differ");
     EXPECT_EQ(expanded(gate, 4, 1, "", 0, 0), 4 * kValues - kPacked4 + 2 * kValues) << "beside float16";
     EXPECT_EQ(expanded(k, 4, 1, v, 4, 1), 4 * 2 * kValues - 2 * kPacked4) << "Q has no order";
     expect_float32(2, "self_attn.k_proj.qweight", "matrices of the same input have another order of it");
     EXPECT_EQ(expanded(k, 4, 0, v, 4, 0), 0) << "without orders";
-    EXPECT_TRUE(float32.empty());
+    EXPECT_TRUE(folder.float32.empty());
 }
 
 // The experts of a layer stay packed together, in orders of their own, or none of them does.
 TEST(PackedSource, CountsWhatExpertsTakeOnADevice) {
-    using core::testing::gptq_image;
-    using core::testing::image_tensor;
-    using core::testing::kOut, core::testing::kIn;
-    const core::testing::TemporaryDirectory directory;
-    core::testing::FolderImage image;
-    image.config = gptq_image().config;
-    const auto plain = [&](const std::string& name, std::vector<std::int64_t> shape) {
-        std::int64_t count = 1;
-        for (const std::int64_t size : shape) count *= size;
-        image.tensors[name] = image_tensor("F16", shape, core::testing::halves(static_cast<std::size_t>(count)));
-    };
+    GptqFolder folder("MixtralForCausalLM", R"("num_local_experts": 2, "num_experts_per_tok": 1, )");
     const std::string layer = "model.layers.0.", experts = layer + "block_sparse_moe.experts.";
-    plain("model.embed_tokens.weight", {kVocab, kIn});
-    for (const char* norm :
-         {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
-        plain(std::string(norm) + ".weight", {kIn});
+    for (const char* part : {"k_proj", "v_proj"}) {
+        folder.plain(layer + "self_attn." + part, {GptqFolder::kOut, GptqFolder::kIn});
     }
-    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
-        plain(layer + "self_attn." + part + ".weight", {kOut, kIn});
+    folder.plain(layer + "block_sparse_moe.gate", {2, GptqFolder::kIn});
+    for (const char* expert : {"0", "1"}) {
+        folder.plain(experts + expert + ".w2", {GptqFolder::kIn, GptqFolder::kOut});
     }
-    plain(layer + "self_attn.o_proj.weight", {kIn, kOut});
-    plain(layer + "block_sparse_moe.gate.weight", {2, kIn});
-    for (const char* expert : {"0", "1"}) plain(experts + expert + ".w2.weight", {kIn, kOut});
-    const auto set = [&](const std::string& module, int bits, int first) {
-        core::testing::FolderImage one = gptq_image(bits);
-        std::vector<std::int32_t> groups;
-        for (std::int32_t i = 0; i < kIn; ++i) groups.push_back(first == 1 ? i % 2 : 1 - i % 2);
-        one.tensors["m.g_idx"] = image_tensor("I32", {kIn}, groups);
-        for (auto& [name, tensor] : one.tensors) image.tensors[experts + module + name.substr(1)] = tensor;
-    };
-    directory.write("config.json",
-                    R"({"architectures": ["MixtralForCausalLM"], "hidden_size": 64, "intermediate_size": 32, )"
-                    R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32, )"
-                    R"("vocab_size": 32, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, )"
-                    R"("num_local_experts": 2, "num_experts_per_tok": 1, )"
-                    R"("tie_word_embeddings": true, "quantization_config": {"quant_method": "gptq", )"
-                    R"("group_size": 32}})");
-    std::vector<core::UnpackedMatrices> float32;
-    const auto expanded = [&] {
-        directory.write("model.safetensors", image.file());
-        const auto source = core::ModelSource::open(directory.path());
-        float32 = core::unpacked_on_a_device(*source);
-        return source->expanded_bytes();
-    };
-    constexpr std::int64_t kValues = kOut * kIn, kPacked4 = kOut * 2 * (4 + 16);
-    for (const char* module : {"0.w1", "0.w3"}) set(module, 4, 1);
-    for (const char* module : {"1.w1", "1.w3"}) set(module, 4, 2);
-    EXPECT_EQ(expanded(), 0) << "orders of their own";
-    EXPECT_TRUE(float32.empty());
-    set("1.w3", 4, 1);
-    EXPECT_EQ(expanded(), 4 * (4 * kValues - kPacked4)) << "up is in another order than gate";
-    ASSERT_EQ(float32.size(), 1u);
-    EXPECT_EQ(float32[0].matrices, 4);
-    EXPECT_EQ(float32[0].reason, "the experts of a layer share a layout there, and differ");
+    for (const char* module : {"0.w1", "0.w3"}) folder.quantised(experts + module, 4, 1);
+    for (const char* module : {"1.w1", "1.w3"}) folder.quantised(experts + module, 4, 2);
+    EXPECT_EQ(folder.expanded(), 0) << "orders of their own";
+    EXPECT_TRUE(folder.float32.empty());
+    folder.quantised(experts + "1.w3", 4, 1);
+    EXPECT_EQ(folder.expanded(), 4 * (4 * kValues - kPacked4)) << "up is in another order than gate";
+    ASSERT_EQ(folder.float32.size(), 1u);
+    EXPECT_EQ(folder.float32[0].matrices, 4);
+    EXPECT_EQ(folder.float32[0].reason, "the experts of a layer share a layout there, and differ");
 }
 
 TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
