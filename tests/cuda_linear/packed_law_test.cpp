@@ -166,6 +166,7 @@ struct Sums {
 // Where things lie in the emulated shared memory: what operands B are, in the first 256 KiB.
 constexpr std::uint32_t kStageAt = 8 << 10, kImagesAt = kStageAt + kPanels * 4 * kMostPackedBytes;
 constexpr std::int32_t kSumsAt = 512 << 10, kStatsAt = 640 << 10;
+constexpr std::uint32_t kHeaderAt = 704 << 10;
 constexpr std::uint32_t kWeightsAt = 1 << 20;
 
 // `rows` rows from `first` on by the multiplying warps of the decode kernel; the epilogue's additions.
@@ -174,6 +175,7 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
     auto* const shared = reinterpret_cast<char*>(emulated::shared_memory);
     std::memcpy(emulated::shared_memory + kWeightsAt, matrix.bytes.data() + matrix.header.panels_at,
                 matrix.bytes.size() - matrix.header.panels_at);
+    std::memcpy(emulated::shared_memory + kHeaderAt, &matrix.header, sizeof matrix.header);
     op.x += static_cast<std::int64_t>(first) * op.inputs;
     GemvPlan plan;
     plan.zeros = &zeros.x;
@@ -189,8 +191,8 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
         emulated::run(32 * kWarps, [&] {
             const int warp = emulated::number() / 32, lane = emulated::number() % 32;
             PackedOperand in;
-            in.load(op, op.x, norm, matrix.bytes.data(), blocks.first, blocks.count, rows, plan, shared);
-            const SharedHeader header = in.header();
+            const SharedHeader header(kHeaderAt);
+            in.load(op, op.x, norm, header, matrix.bytes.data(), blocks.first, blocks.count, rows, plan, shared);
             const PackedMatrix common{header, header.scales(), header.minimum_is_zero(),
                                       header.factor(thread_index() / 4)};
             for (int panel = 0; panel < kPanels; ++panel) {

@@ -133,12 +133,13 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     const int row_stats_bytes = warps * 32 * 4;
     // Attention and panel sums use the same memory, in different steps.
     const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
-    const int operand_bytes = warps * plan.upper_rows_bytes + (packed ? static_cast<int>(sizeof(PackedHeader)) : 0);
+    const int operand_bytes = warps * plan.upper_rows_bytes + (packed ? kPackedHeaderBytes : 0);
     const int fixed = kGemvHeaderBytes + operand_bytes + sums_room + row_stats_bytes + 3 * 128;
     const int slot_bytes =
         packed ? packed_chunk_bytes(little_shared)
                : chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
-    plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
+    plan.ring_slots =
+        std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, packed ? kPackedRingSlots : kMaxRingSlots);
     if (plan.ring_slots < std::max(1, least_slots)) return false;
     int at = kGemvHeaderBytes + plan.ring_slots * slot_bytes;
     const auto take = [&](int bytes) {  // on lines of 128 bytes, which `fixed` has three of for rounding

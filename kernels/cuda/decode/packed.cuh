@@ -35,28 +35,30 @@ public:
         copy_barriers_ready();
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
     }
-    // As CopyRing::produce(), with chunks of a run each.
+    // As CopyRing::produce(), with chunks of a run each. Short ones count by their bytes: as much is in flight as two
+    // long ones have, in at most four.
     __device__ static void produce(const Args& args, char* shared) {
-        constexpr int kInFlight = 2, kReady = 2;
+        constexpr int kInFlight = 2, kShortInFlight = 4, kLines = kInFlight * kSlotBytes / 64;
         CopyRing ring(args, shared), landed(args, shared);
         const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
         if (lane != 0) return;
 #endif
-        int in_flight = 0;
+        int in_flight = 0, lines_in_flight = 0;
+        std::uint64_t lines_of = 0;  // of each chunk in flight, 16 bits, the oldest lowest
 #pragma unroll 1
         for (int s = 0; s < args.steps; ++s) {
             const CtaShare share = CtaShare::of(args, shared, s);
             if (share.idle()) continue;
             const std::uint8_t* const matrix = args.step[s].panels;
-            const SharedHeader header(
-                shared_address(shared) +
-                static_cast<std::uint32_t>(args.plan.upper_rows_at + kWarps * args.plan.upper_rows_bytes));
+            const SharedHeader header(ring.headers());
             copy_header(header, matrix, lane);
+            bool header_due = true;
             const std::int64_t panel_bytes = header.panel_bytes();
             const std::uint8_t* from = matrix + header.panels_at() + share.panel_begin * panel_bytes;
             const int first_run = header.run_of(0, share.first), end = share.first + share.count;
             const PackedRun first = header.run(first_run);
+            const int ready = end > first.end ? 3 : 2;  // chunks that may lie unread beside two in flight
 #pragma unroll 1
             for (int panel = share.panel_begin; panel < share.panel_end; ++panel, from += panel_bytes) {
                 int number = first_run;
@@ -65,16 +67,29 @@ public:
                 for (int block = share.first; block < end;) {
                     if (block >= run.end) run = header.run(number = header.run_of(number, block));
                     const int blocks = min(static_cast<int>(run.chunk), min(static_cast<int>(run.end), end) - block);
+                    const int lines = blocks * run.lines;
                     mbarrier_wait(ring.empty(ring.slot_), ring.parity_ ^ 1);
-                    while (in_flight > 0 && (in_flight >= kInFlight || !ring.lacks(in_flight, kReady))) {
+                    while (in_flight > 0 && (in_flight >= kShortInFlight ||
+                                             (in_flight >= kInFlight && lines_in_flight + lines > kLines) ||
+                                             !ring.lacks(in_flight, ready))) {
                         mbarrier_wait(landed.full(landed.slot_), landed.parity_);
                         landed.advance();
                         --in_flight;
+                        lines_in_flight -= static_cast<int>(lines_of & 0xffffu);
+                        lines_of >>= 16;
                     }
+                    lines_of |= static_cast<std::uint64_t>(lines) << (16 * in_flight);
+                    lines_in_flight += lines;
                     ++in_flight;
+                    if (header_due) {
+                        bulk_copy_ahead(ring.header_address(), matrix, sizeof(PackedHeader), ring.full(ring.slot_),
+                                        lane);
+                        ring.next_header();
+                        header_due = false;
+                    }
                     bulk_copy(ring.slot_address(ring.slot_),
                               from + run.offset + static_cast<std::int64_t>(block - run.first) * run.bytes(),
-                              static_cast<std::uint32_t>(blocks * run.bytes()), ring.full(ring.slot_), lane);
+                              static_cast<std::uint32_t>(lines * 64), ring.full(ring.slot_), lane);
                     ring.advance();
                     block += blocks;
                 }
@@ -86,7 +101,8 @@ public:
         CopyRing ring(args, shared);
         std::uint32_t packed;
         load_shared2(packed, ring.panels_summed_, ring.parked(threadIdx.x / 32));
-        ring.slot_ = static_cast<int>(packed & 0xffffu);
+        ring.slot_ = static_cast<int>(packed & 0xffu);
+        ring.header_ = static_cast<int>(packed >> 8 & 0xffu);
         ring.parity_ = packed >> 16;
         return ring;
     }
@@ -94,10 +110,16 @@ public:
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
             store_shared2(parked(threadIdx.x / 32),
-                          {static_cast<std::uint32_t>(slot_) | parity_ << 16, panels_summed_});
+                          {static_cast<std::uint32_t>(slot_ | header_ << 8) | parity_ << 16, panels_summed_});
         }
         __syncwarp();
     }
+    // The header of the step's matrix, which comes with its first chunk.
+    __device__ SharedHeader header() const {
+        wait();
+        return SharedHeader(header_address());
+    }
+    __device__ void next_header() { header_ = header_ + 1 < packed_headers(args_.plan.ring_slots) ? header_ + 1 : 0; }
     __device__ std::uint32_t& panels_summed() { return panels_summed_; }
     __device__ __forceinline__ void wait() const { mbarrier_wait(full(slot_), parity_); }
     __device__ __forceinline__ std::uint32_t address() const { return slot_address(slot_); }
@@ -135,10 +157,17 @@ private:
     __device__ std::uint32_t empty(int slot) const { return shared_ + slot * 16 + 8; }
     __device__ std::uint32_t slot_address(int slot) const { return shared_ + kGemvHeaderBytes + slot * kSlotBytes; }
     __device__ std::uint32_t parked(int warp) const { return shared_ + kRingStatesAt + warp * 8; }
+    // The producer's own, then those of steps.
+    __device__ std::uint32_t headers() const {
+        return shared_ + static_cast<std::uint32_t>(args_.plan.upper_rows_at + kWarps * args_.plan.upper_rows_bytes);
+    }
+    __device__ std::uint32_t header_address() const {
+        return headers() + static_cast<std::uint32_t>((header_ + 1) * static_cast<int>(sizeof(PackedHeader)));
+    }
 
     const Args& args_;
     std::uint32_t shared_;
-    int slot_ = 0;
+    int slot_ = 0, header_ = 0;
     std::uint32_t parity_ = 0;
     std::uint32_t panels_summed_ = 0;
 };
@@ -147,19 +176,14 @@ private:
 // and rounding.
 class PackedOperand : private ActivationOperand<QuantType::q4_0, 1> {
 public:
-    // As ActivationOperand::load(), and the matrix's header.
-    __device__ void load(const GemvOp& op, const float* x, const float* norm, const std::uint8_t* matrix, int first,
-                         int count, int rows, const GemvPlan& plan, char* shared) {
+    // As ActivationOperand::load(). `header`: of the matrix, whose order of inputs lies in global memory.
+    __device__ void load(const GemvOp& op, const float* x, const float* norm, const SharedHeader& header,
+                         const std::uint8_t* matrix, int first, int count, int rows, const GemvPlan& plan,
+                         char* shared) {
         const Reader reader{op, x, norm, first, count, plan, shared};
-        header_ = reader.second() + rows * kPackedRowBytes + kPackedSumBytes;
-        uint4 word = {};
-        if (thread_index() % 32 < SharedHeader::kWords) {
-            word = SharedHeader::word(matrix, static_cast<int>(thread_index() % 32));
-            header().put(static_cast<int>(thread_index() % 32), word);
-        }
-        const std::uint32_t panels_at = __shfl_sync(~0u, word.y, 0);
-        const auto* const order =
-            panels_at == sizeof(PackedHeader) ? nullptr : reinterpret_cast<const std::uint16_t*>(matrix + kOrderAt);
+        const auto* const order = header.panels_at() == sizeof(PackedHeader)
+                                      ? nullptr
+                                      : reinterpret_cast<const std::uint16_t*>(matrix + kOrderAt);
         if (rows == 1) {
             read<1>(reader, order, rows);
         } else if (rows <= 4) {
@@ -176,7 +200,6 @@ public:
         __syncwarp();
     }
     // The operand of group g of the slice, and the sums of inputs 16 u .. of it for the lane's two columns.
-    __device__ SharedHeader header() const { return SharedHeader(header_); }
     __device__ uint4 operand(int g) const { return load_shared4(operands_ + g * 64); }
     __device__ float2 sums(int u) const {
         std::uint32_t a, b;
@@ -337,7 +360,7 @@ private:
         }
     }
 
-    std::uint32_t operands_ = 0, sums_ = 0, header_ = 0;
+    std::uint32_t operands_ = 0, sums_ = 0;
 };
 
 // A warp's slice of one panel: adds weights times activations to `sums`.
@@ -358,12 +381,15 @@ __device__ __forceinline__ void multiply_packed_slice(Stream& ring, const Packed
         const int blocks = min(static_cast<int>(run.chunk), min(static_cast<int>(run.end) - first, count) - begin);
         ring.wait();
         const auto warp = static_cast<int>(thread_index() / 32), lane = static_cast<int>(thread_index() % 32);
-#pragma unroll 1
-        for (int k = (warp - begin) & (kPackedWarps - 1); k < blocks; k += kPackedWarps) {
-            const SharedBlock block{ring.address() + static_cast<std::uint32_t>(k * run.bytes())};
-            const int group = (begin + k) / kPackedWarps * 2;
+        int k = (warp - begin) & (kPackedWarps - 1);
+        if (k < blocks) {
             visit_code_kind(run.kind, [&](auto kind) {
-                multiply_packed<kind.value, kOneRow>(block, matrix, run, in, group, lane, sums);
+#pragma unroll 1
+                do {
+                    const SharedBlock block{ring.address() + static_cast<std::uint32_t>(k * run.bytes())};
+                    multiply_packed<kind.value, kOneRow>(block, matrix, run, in, (begin + k) / kPackedWarps * 2, lane,
+                                                         sums);
+                } while ((k += kPackedWarps) < blocks);
             });
         }
         ring.release();
@@ -383,16 +409,16 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
         const GemvOp& op = args.op(s);
         const CtaShare share = CtaShare::of(args, shared, s);
         if (share.idle()) return;
+        auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
         // Waits until the epilogue has read the statistics of the step before.
-        PanelSums<kPackedWarps>(shared, plan, args.rows, CopyRing<E, NT, Args>::resumed(args, shared).panels_summed())
-            .all_read();
-        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm,
+        PanelSums<kPackedWarps>(shared, plan, args.rows, ring.panels_summed()).all_read();
+        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, ring.header(),
                 args.step[s].panels, share.first, share.count, args.rows, plan, shared);
     }
     auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
     PanelSums<kPackedWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
     const CtaShare share = CtaShare::of(args, shared, now());
-    const SharedHeader header = in.header();
+    const SharedHeader header = ring.header();
     const PackedMatrix matrix{header, header.scales(), header.minimum_is_zero(), header.factor(thread_index() / 4)};
     int panels = share.panel_end - share.panel_begin;
     int number = header.run_of(0, share.first);
@@ -412,6 +438,7 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
     } else {
         multiply_panels(std::false_type());
     }
+    ring.next_header();
     ring.park();
 }
 

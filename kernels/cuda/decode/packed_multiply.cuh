@@ -26,93 +26,125 @@ struct PackedMatrix {
     float factor;  // of the lane's packed rows
 };
 
+// sums += m times the sum of the activations.
+template <bool kOneRow>
+__device__ __forceinline__ void add_minimum(float (&sums)[4], float m0, float m1, float2 of) {
+    sums[0] = fmaf(m0, of.x, sums[0]);
+    if (!kOneRow) sums[1] = fmaf(m0, of.y, sums[1]);
+    sums[2] = fmaf(m1, of.x, sums[2]);
+    if (!kOneRow) sums[3] = fmaf(m1, of.y, sums[3]);
+}
+// What products begin with: minus the middle of the codes, times the sum of the activations.
+template <CodeKind kKind>
+__device__ __forceinline__ void begin_with_middle(float (&begin)[4], float zero, float2 of) {
+    if (kKind == CodeKind::halves2 || kKind == CodeKind::e4m3) {  // those have none
+        begin[0] = begin[1] = begin[2] = begin[3] = 0.0f;
+        return;
+    }
+    const float middle = (is_table(kKind) ? -128.0f : -zero) / kCodeUnit<kKind>;
+    begin[0] = begin[2] = middle * of.x;
+    begin[1] = begin[3] = middle * of.y;
+}
+
+// Where scales change every 16 inputs. No branch, so that the instructions of both tiles mix.
+template <CodeKind kKind, bool kOneRow, PanelScales kScales, class Operand>
+__device__ __forceinline__ void multiply_block_halves(const SharedBlock& block, const PackedMatrix& matrix,
+                                                      const Operand& in, int first, int lane, float (&sums)[2][1][4]) {
+    const float unit = kCodeUnit<kKind> * matrix.factor;
+    uint4 table = {};
+    if constexpr (is_table(kKind)) table = matrix.header.table();
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+        float s[2][4], m[2][4];
+        load_halves_as<kScales>(block, code_bits(kKind) * 256, t, lane, s, m);
+#pragma unroll
+        for (int g = 0; g < 2; ++g) {
+            std::uint32_t p[2][4];
+            load_pairs<kKind>(block, t, g, lane, table, p);
+            const uint4 x = in.operand(first + g);
+#pragma unroll
+            for (int step = 0; step < 2; ++step) {
+                const int u = 2 * g + step;
+                const float2 of = in.sums(2 * first + u);
+                float d[4], begin[4];
+                begin_with_middle<kKind>(begin, 0.0f, of);
+                mma(d, p[0][2 * step], p[1][2 * step], p[0][2 * step + 1], p[1][2 * step + 1], step == 0 ? x.x : x.z,
+                    step == 0 ? x.y : x.w, begin);
+                add_scaled<kOneRow>(sums[t][0], d, s[0][u] * unit, s[1][u] * unit);
+                if constexpr (!is_table(kKind)) {
+                    add_minimum<kOneRow>(sums[t][0], m[0][u] * matrix.factor, m[1][u] * matrix.factor, of);
+                }
+            }
+        }
+    }
+}
+
+// Where scales are of 32 inputs or of 64. kPair: a minimum (or a zero) each. No branch after the scales are there, so
+// that the instructions of both groups and tiles mix.
+template <CodeKind kKind, bool kOneRow, bool kPair, class Operand>
+__device__ __forceinline__ void multiply_block_groups(const SharedBlock& block, const PackedMatrix& matrix,
+                                                      const PackedRun& run, const Operand& in, int first, int lane,
+                                                      float (&sums)[2][1][4]) {
+    constexpr int kScales = code_bits(kKind) * 256;
+    const float unit = kCodeUnit<kKind> * matrix.factor;
+    float s[2][4], m[2][4];
+    const int apart = run.apart ? (run.bytes() - kScales) / 2 : 0;
+    if constexpr (kPair) {
+        load_block_scales<PanelScales::f16_pair, PanelScales::f32_pair>(block, matrix.scales, kScales, apart, lane, s,
+                                                                        m);
+    } else {
+        load_block_scales<PanelScales::f16, PanelScales::f32>(block, matrix.scales, kScales, apart, lane, s, m);
+    }
+    CodeWords words[2][2];  // [t][g]
+    load_block_words<kKind>(block, lane, words);
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if constexpr (kPair) m[g][i] = m[g][i] * (matrix.minimum_is_zero ? -s[g][i] : 1.0f) * matrix.factor;
+            s[g][i] *= unit;
+        }
+        const uint4 x = in.operand(first + g);
+        float2 of = {};
+        float begin[4];
+        if constexpr (kKind != CodeKind::e4m3) {
+            const float2 low = in.sums(2 * (first + g)), high = in.sums(2 * (first + g) + 1);
+            of = {low.x + high.x, kOneRow ? 0.0f : low.y + high.y};
+        }
+        begin_with_middle<kKind>(begin, run.zero, of);
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+            std::uint32_t p[2][4];
+            unpack_words<kKind>(words[t][g], g, {}, p);
+            float d[4];
+            mma(d, p[0][0], p[1][0], p[0][1], p[1][1], x.x, x.y, begin);
+            mma(d, p[0][2], p[1][2], p[0][3], p[1][3], x.z, x.w, d);
+            add_scaled<kOneRow>(sums[t][0], d, s[g][2 * t], s[g][2 * t + 1]);
+            if constexpr (kPair) add_minimum<kOneRow>(sums[t][0], m[g][2 * t], m[g][2 * t + 1], of);
+        }
+    }
+}
+
 // A block times the activations of groups first and first + 1 of the slice: in.operand(g) is that of group g, and
 // in.sums(u) the sums of inputs 16 u .. for the lane's two columns.
 template <CodeKind kKind, bool kOneRow, class Operand>
 __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const PackedMatrix& matrix,
                                                 const PackedRun& run, const Operand& in, int first, int lane,
                                                 float (&sums)[2][1][4]) {
-    constexpr int kScales = code_bits(kKind) * 256;
-    const float unit = kCodeUnit<kKind> * matrix.factor;
-    uint4 table = {};
-    if constexpr (is_table(kKind)) table = matrix.header.table();
-    // sums += m times the sum of the activations.
-    const auto add_minimum = [&](float(&to)[4], float m0, float m1, float2 of) {
-        to[0] = fmaf(m0, of.x, to[0]);
-        if (!kOneRow) to[1] = fmaf(m0, of.y, to[1]);
-        to[2] = fmaf(m1, of.x, to[2]);
-        if (!kOneRow) to[3] = fmaf(m1, of.y, to[3]);
-    };
-    // What products begin with: minus the middle of the codes, times the sum of the activations.
-    const float middle = (is_table(kKind) ? -128.0f : -run.zero) / kCodeUnit<kKind>;
-    const auto begins = [&](float(&begin)[4], float2 of) {
-        if (kKind == CodeKind::halves2 || kKind == CodeKind::e4m3) return;  // those have none
-        begin[0] = begin[2] = middle * of.x;
-        begin[1] = begin[3] = kOneRow ? 0.0f : middle * of.y;
-    };
     if constexpr (has_halves(kKind)) {
-#pragma unroll
-        for (int t = 0; t < 2; ++t) {
-            float s[2][4], m[2][4];
-            load_halves(block, matrix.scales, kScales, t, lane, s, m);
-#pragma unroll
-            for (int g = 0; g < 2; ++g) {
-                std::uint32_t p[2][4];
-                load_pairs<kKind>(block, t, g, lane, table, p);
-                const uint4 x = in.operand(first + g);
-#pragma unroll
-                for (int step = 0; step < 2; ++step) {
-                    const int u = 2 * g + step;
-                    const float2 of = in.sums(2 * first + u);
-                    float d[4], begin[4] = {};
-                    begins(begin, of);
-                    mma(d, p[0][2 * step], p[1][2 * step], p[0][2 * step + 1], p[1][2 * step + 1],
-                        step == 0 ? x.x : x.z, step == 0 ? x.y : x.w, begin);
-                    add_scaled<kOneRow>(sums[t][0], d, s[0][u] * unit, s[1][u] * unit);
-                    if constexpr (!is_table(kKind)) {
-                        add_minimum(sums[t][0], m[0][u] * matrix.factor, m[1][u] * matrix.factor, of);
-                    }
-                }
-            }
+        if constexpr (!is_table(kKind)) {
+            multiply_block_halves<kKind, kOneRow, PanelScales::k_pair>(block, matrix, in, first, lane, sums);
+        } else if (matrix.scales == PanelScales::k_table) {
+            multiply_block_halves<kKind, kOneRow, PanelScales::k_table>(block, matrix, in, first, lane, sums);
+        } else {
+            multiply_block_halves<kKind, kOneRow, PanelScales::f32_16>(block, matrix, in, first, lane, sums);
         }
+    } else if constexpr (kKind == CodeKind::e4m3) {
+        multiply_block_groups<kKind, kOneRow, false>(block, matrix, run, in, first, lane, sums);
+    } else if (matrix.scales == PanelScales::f16_pair || matrix.scales == PanelScales::f32_pair) {
+        multiply_block_groups<kKind, kOneRow, true>(block, matrix, run, in, first, lane, sums);
     } else {
-        const bool pair = matrix.scales == PanelScales::f16_pair || matrix.scales == PanelScales::f32_pair;
-        float s[4], m[4];
-#pragma unroll
-        for (int g = 0; g < 2; ++g) {
-            if (g == 0 || run.apart) {
-                load_group_scales(block, matrix.scales, kScales + (g == 1 ? scale_bytes(matrix.scales) : 0), lane, s,
-                                  m);
-                if (kKind != CodeKind::e4m3 && pair) {
-                    if (matrix.minimum_is_zero) {
-#pragma unroll
-                        for (int i = 0; i < 4; ++i) m[i] *= -s[i];
-                    }
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) m[i] *= matrix.factor;
-                }
-#pragma unroll
-                for (int i = 0; i < 4; ++i) s[i] *= unit;
-            }
-            const uint4 x = in.operand(first + g);
-            float2 of = {};
-            float begin[4] = {};
-            if constexpr (kKind != CodeKind::e4m3) {
-                const float2 low = in.sums(2 * (first + g)), high = in.sums(2 * (first + g) + 1);
-                of = {low.x + high.x, kOneRow ? 0.0f : low.y + high.y};
-                begins(begin, of);
-            }
-#pragma unroll
-            for (int t = 0; t < 2; ++t) {
-                std::uint32_t p[2][4];
-                load_pairs<kKind>(block, t, g, lane, table, p);
-                float d[4];
-                mma(d, p[0][0], p[1][0], p[0][1], p[1][1], x.x, x.y, begin);
-                mma(d, p[0][2], p[1][2], p[0][3], p[1][3], x.z, x.w, d);
-                add_scaled<kOneRow>(sums[t][0], d, s[2 * t], s[2 * t + 1]);
-                if (kKind != CodeKind::e4m3 && pair) add_minimum(sums[t][0], m[2 * t], m[2 * t + 1], of);
-            }
-        }
+        multiply_block_groups<kKind, kOneRow, false>(block, matrix, run, in, first, lane, sums);
     }
 }
 

@@ -12,10 +12,13 @@ inline constexpr int kPackedSlice = kSplitInputs / kPackedWarps;
 inline constexpr int kPackedRowBytes = upper_row_bytes(QuantType::q4_0);  // of a row's slice
 inline constexpr int kPackedSumBytes = kPackedSlice / 16 * kPackedRows * 4;
 static_assert(kPackedWarps == gemv_warps(QuantType::q4_0));
-// What a warp needs of shared memory: its slice of the rows, sums of that, and the header of the matrix. The producer
-// has a copy of the header after the last warp's.
-constexpr int packed_operand_bytes(int rows) {
-    return rows * kPackedRowBytes + kPackedSumBytes + static_cast<int>(sizeof(PackedHeader));
-}
+// What a warp needs of shared memory: its slice of the rows, and sums of that.
+constexpr int packed_operand_bytes(int rows) { return rows * kPackedRowBytes + kPackedSumBytes; }
+// Headers of matrices after the operands of all warps: the producer's own copy, and those of the steps that its chunks
+// are of. It is ahead by as many steps as the ring has slots, and by one.
+inline constexpr int kPackedRingSlots = 10;  // at most
+constexpr int packed_headers(int ring_slots) { return ring_slots + 2; }
+inline constexpr int kPackedHeaderBytes =
+    (packed_headers(kPackedRingSlots) + 1) * static_cast<int>(sizeof(PackedHeader));
 
 }  // namespace foresay::kernels::cuda

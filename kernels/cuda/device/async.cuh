@@ -118,6 +118,26 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
 }
+// The same for bytes that complete together with those of the bulk_copy() that follows on the same barrier. Others read
+// them again, so the L2 keeps them.
+__device__ inline void bulk_copy_ahead(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                                       int lane) {
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+        asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+            "l"(from), "r"(bytes), "r"(barrier)
+            : "memory");
+    }
+#else
+    for (std::uint32_t at = 16u * static_cast<std::uint32_t>(lane); at < bytes; at += 512u) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
+                     "l"(static_cast<const char*>(from) + at)
+                     : "memory");
+    }
+#endif
+}
 // Whether the phase with that parity is complete.
 __device__ inline bool mbarrier_test(std::uint32_t barrier, std::uint32_t parity) {
     std::uint32_t done;
