@@ -363,21 +363,44 @@ private:
     std::uint32_t operands_ = 0, sums_ = 0;
 };
 
+// The runs of a CTA's part of K, round and round, one panel after the other. The next one is loaded while the one
+// before is multiplied with.
+class RunWalk {
+public:
+    __device__ RunWalk(const SharedHeader& header, int first, int end)
+        : header_(header),
+          first_(header.run_of(0, first)),
+          last_(header.run_of(first_, end - 1)),
+          number_(first_),
+          now_(header.run(first_)),
+          next_(header.run_words(after())) {}
+    __device__ const PackedRun& now() const { return now_; }
+    __device__ void next() {
+        number_ = after();
+        now_ = SharedHeader::run(next_);
+        next_ = header_.run_words(after());
+    }
+    // After the last block of a panel.
+    __device__ void rewind() {
+        if (first_ != last_) next();
+    }
+
+private:
+    __device__ int after() const { return number_ == last_ ? first_ : number_ + 1; }
+    SharedHeader header_;
+    int first_, last_, number_;
+    PackedRun now_;
+    uint4 next_;
+};
+
 // A warp's slice of one panel: adds weights times activations to `sums`.
 template <bool kOneRow, class Stream>
 __device__ __forceinline__ void multiply_packed_slice(Stream& ring, const PackedOperand& in, const PackedMatrix& matrix,
-                                                      int first, int count, int& number, PackedRun& run,
-                                                      float (&sums)[2][1][4]) {
-    if (first < run.first) {  // the panel before ended in another run
-        number = matrix.header.run_of(0, first);
-        run = matrix.header.run(number);
-    }
+                                                      int first, int count, RunWalk& runs, float (&sums)[2][1][4]) {
 #pragma unroll 1
     for (int begin = 0; begin < count;) {
-        if (first + begin >= run.end) {
-            number = matrix.header.run_of(number, first + begin);
-            run = matrix.header.run(number);
-        }
+        if (first + begin >= runs.now().end) runs.next();
+        const PackedRun run = runs.now();
         const int blocks = min(static_cast<int>(run.chunk), min(static_cast<int>(run.end) - first, count) - begin);
         ring.wait();
         const auto warp = static_cast<int>(thread_index() / 32), lane = static_cast<int>(thread_index() % 32);
@@ -421,13 +444,13 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
     const SharedHeader header = ring.header();
     const PackedMatrix matrix{header, header.scales(), header.minimum_is_zero(), header.factor(thread_index() / 4)};
     int panels = share.panel_end - share.panel_begin;
-    int number = header.run_of(0, share.first);
-    PackedRun run = header.run(number);
+    RunWalk runs(header, share.first, share.first + share.count);
     const auto multiply_panels = [&](auto one_row) {
 #pragma unroll 1
         for (; panels > 0; --panels) {
             float sums[2][NT][4] = {};
-            multiply_packed_slice<one_row>(ring, in, matrix, share.first, share.count, number, run, sums);
+            multiply_packed_slice<one_row>(ring, in, matrix, share.first, share.count, runs, sums);
+            runs.rewind();
             store_sums<one_row>(sums, panel_sums, args.rows, plan, shared);
             panel_sums.hand_over();
             panel_sums.next();

@@ -36,19 +36,23 @@ public:
         return __uint_as_float(load(offsetof(PackedHeader, factor) + row % 2 * 4));
     }
     __device__ uint4 table() const { return load_shared4(address_ + offsetof(PackedHeader, table)); }
-    __device__ PackedRun run(int number) const {
-        const uint4 bits = load_shared4(address_ + offsetof(PackedHeader, runs) + number * 16);
+    // A run as it lies in the header.
+    __device__ uint4 run_words(int number) const {
+        return load_shared4(address_ + offsetof(PackedHeader, runs) + number * 16);
+    }
+    static __device__ PackedRun run(const uint4& words) {
         PackedRun out;
-        out.first = static_cast<std::uint16_t>(bits.x);
-        out.end = static_cast<std::uint16_t>(bits.x >> 16);
-        out.lines = static_cast<std::uint8_t>(bits.y);
-        out.kind = static_cast<CodeKind>(bits.y >> 8 & 255u);
-        out.apart = (bits.y >> 16 & 255u) != 0;
-        out.chunk = static_cast<std::uint8_t>(bits.y >> 24);
-        out.offset = bits.z;
-        out.zero = __uint_as_float(bits.w);
+        out.first = static_cast<std::uint16_t>(words.x);
+        out.end = static_cast<std::uint16_t>(words.x >> 16);
+        out.lines = static_cast<std::uint8_t>(words.y);
+        out.kind = static_cast<CodeKind>(words.y >> 8 & 255u);
+        out.apart = (words.y >> 16 & 255u) != 0;
+        out.chunk = static_cast<std::uint8_t>(words.y >> 24);
+        out.offset = words.z;
+        out.zero = __uint_as_float(words.w);
         return out;
     }
+    __device__ PackedRun run(int number) const { return run(run_words(number)); }
     // The run of a block, from run `from` on.
     __device__ int run_of(int from, int block) const {
         while (block >= static_cast<int>(load(offsetof(PackedHeader, runs) + from * 16) >> 16)) ++from;
