@@ -44,8 +44,8 @@ LinearSequence& sequence_alone() {
 }
 
 // All parts of a stack times the rows of a call, in as few passes over the weights as shared memory allows: a step of
-// the decode kernel per part and pass, or a launch of mixed_gemm for 17 rows and more. `shift(pass, t)` moves every
-// pointer of the pass that has an entry per row of the batch by t rows.
+// the decode kernel per part and pass, or a launch of mixed_gemm for as many as that takes. `shift(pass, t)` moves
+// every pointer of the pass that has an entry per row of the batch by t rows.
 template <class Shift>
 void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, EpilogueArgs epilogue,
                  Shift shift) {

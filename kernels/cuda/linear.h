@@ -18,7 +18,7 @@
 //           Its CTAs wait for each other, so launches of one device are on one stream at a time.
 // Cost:     constructors copy and repack the weights and wait. launch() of decode rows reads the weights once per 16
 //           rows (packed rows: 8), or per 8 or 4 where activations would leave no room for weights; with
-//           LinearCall::mixed, once for 17 rows and more (kernels/cuda/mixed_gemm/mixed_gemm.h).
+//           LinearCall::mixed, once for 17 rows and more (packed rows: 9), by kernels/cuda/mixed_gemm/mixed_gemm.h.
 // Errors:   constructors throw Error (no memory, shapes that panels cannot hold). launch() throws Error when a kernel
 //           cannot be launched.
 #pragma once
@@ -97,7 +97,7 @@ struct LinearCall {
     PrefillWorkspace* workspace = nullptr;  // for prefill rows
     bool overlap = true;                    // launch as a programmatic dependent of what was enqueued before
     LinearSequence* sequence = nullptr;     // null: launch at once
-    const MixedScratch* mixed = nullptr;    // for 17 decode rows and more; null: the decode kernel takes them
+    const MixedScratch* mixed = nullptr;    // for many decode rows; null: the decode kernel takes them
 };
 
 // A norm's weights as the kernels want them: float32, plus_one already added.

@@ -1,6 +1,6 @@
 // Law 1 between the decode kernel and mixed_gemm: the bits of a row are the same alone, which the decode kernel
 // computes, and among 17 to 600 others, which mixed_gemm does, at any place, in every op and quantisation type, and in
-// packed rows of every kind of codes and scales.
+// packed rows of every kind of codes and scales, of which it takes 9 and more.
 
 #include <cstring>
 #include <map>
@@ -198,7 +198,27 @@ TEST_P(MixedRowLaw, Out) {
         spec.down = matrix(shape.outs, shape.width);
         const cuda::OutLinear op(spec);
         const auto input = on_device(inputs(200, shape.width));
-        expect_same_bits(200, shape.outs, {17, 24, 31, 32, 33, 40, 63, 64, 65, 100, 128, 129, 200},
+        expect_same_bits(200, shape.outs, {9, 16, 17, 24, 31, 32, 33, 40, 63, 64, 65, 100, 128, 129, 200},
+                         [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
+                             op.launch(call, {input.data() + first * shape.width, nullptr, to});
+                         });
+    }
+}
+
+// In the memory of a context for so many.
+TEST_P(MixedRowLaw, OutOfFewRows) {
+    constexpr std::int32_t kRows = 16;
+    workspace = cuda::MixedWorkspace(kShape, kRows);
+    ASSERT_NE(workspace.scratch(), nullptr);
+    struct Shape {
+        std::int64_t outs, width;
+    };
+    for (const Shape shape : {Shape{4096, 4096}, Shape{4096, 28672}, Shape{1120, 8192}, Shape{160, 512}}) {
+        kernels::MlpOutSpec spec;
+        spec.down = matrix(shape.outs, shape.width);
+        const cuda::OutLinear op(spec);
+        const auto input = on_device(inputs(kRows, shape.width));
+        expect_same_bits(kRows, shape.outs, {9, 10, 11, 12, 13, 14, 15, 16},
                          [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
                              op.launch(call, {input.data() + first * shape.width, nullptr, to});
                          });
@@ -211,8 +231,9 @@ TEST_P(MixedRowLaw, TilesAreAlike) {
         std::int64_t outs, width;
     };
     using Tile = cuda::MixedTileShape;
-    for (const Tile tile : {Tile{8, 1, 32}, Tile{4, 2, 32}, Tile{2, 4, 32}, Tile{4, 1, 64}, Tile{2, 2, 64},
-                            Tile{4, 1, 128}, Tile{4, 2, 64}, Tile{2, 4, 64}, Tile{8, 1, 64}}) {
+    for (const Tile tile :
+         {Tile{8, 1, 16}, Tile{4, 2, 16}, Tile{2, 4, 16}, Tile{8, 1, 32}, Tile{4, 2, 32}, Tile{2, 4, 32},
+          Tile{4, 1, 64}, Tile{2, 2, 64}, Tile{4, 1, 128}, Tile{4, 2, 64}, Tile{2, 4, 64}, Tile{8, 1, 64}}) {
         SCOPED_TRACE(testing::Message() << int{tile.panels} << " panels, " << int{tile.slices} << " slices, "
                                         << int{tile.columns} << " rows");
         struct Forced {
@@ -224,7 +245,7 @@ TEST_P(MixedRowLaw, TilesAreAlike) {
             spec.down = matrix(shape.outs, shape.width);
             const cuda::OutLinear op(spec);
             const auto input = on_device(inputs(130, shape.width));
-            expect_same_bits(130, shape.outs, {17, 33, 64, 65, 100, 130},
+            expect_same_bits(130, shape.outs, {9, 16, 17, 33, 64, 65, 100, 130},
                              [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
                                  op.launch(call, {input.data() + first * shape.width, nullptr, to});
                              });
@@ -276,7 +297,7 @@ TEST_P(MixedRowLaw, MlpIn) {
         spec.norm.weight = {QuantType::f32, 1, width, nullptr};
         const cuda::MlpInLinear op(spec);
         const auto x = on_device(inputs(130, width));
-        expect_same_bits(130, units, {17, 32, 48, 64, 90, 128, 130},
+        expect_same_bits(130, units, {9, 16, 17, 32, 48, 64, 90, 128, 130},
                          [&, each = width](const cuda::LinearCall& call, std::int32_t first, float* to) {
                              op.launch(call, {x.data() + first * each, to, nullptr});
                          });
@@ -297,7 +318,7 @@ TEST_P(MixedRowLaw, AttentionIn) {
     spec.rope = {kernels::RopePairs::half_split, frequencies, 1.0f};
     const cuda::AttentionInLinear op(spec);
     const auto x = on_device(inputs(kRows, width));
-    expect_same_bits(kRows, q + 2 * kv, {17, 33, 64, 130},
+    expect_same_bits(kRows, q + 2 * kv, {9, 13, 16, 17, 33, 64, 130},
                      [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
                          cuda::AttentionInLinear::Io io;
                          io.x = x.data() + first * width;
@@ -359,7 +380,7 @@ TEST_P(MixedRowLaw, LmHeadOfChosenRows) {
     std::vector<std::int32_t> chosen;
     for (std::int32_t i = 0; i < 40; ++i) chosen.push_back(i * 29 % kRows);
     const auto row = cuda::to_device(std::span<const std::int32_t>(chosen));
-    expect_same_bits(40, kVocab, {17, 40}, [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
+    expect_same_bits(40, kVocab, {9, 16, 17, 40}, [&](const cuda::LinearCall& call, std::int32_t first, float* to) {
         op.launch(call, {x.data(), row.data() + first, to, kVocab});
     });
 }
@@ -385,12 +406,24 @@ TEST(MixedGemm, TakesManyRowsWhereTheDeviceHasWgmma) {
     EXPECT_EQ(rows(QuantType::q4_0, 16), 0);
     EXPECT_EQ(rows(QuantType::f32, 64), 0);
     EXPECT_EQ(rows(QuantType::mxfp4, 64), 0);
-    EXPECT_EQ(rows(QuantType::packed, 16), 0);
+    EXPECT_EQ(rows(QuantType::packed, 8), 0);
+    EXPECT_EQ(rows(QuantType::packed, 9), takes ? 9 : 0);
+    EXPECT_EQ(rows(QuantType::packed, 16), takes ? 16 : 0);
     EXPECT_EQ(rows(QuantType::packed, 17), takes ? 17 : 0);
     EXPECT_EQ(rows(QuantType::packed, 64), takes ? 64 : 0);
     EXPECT_EQ(rows(QuantType::packed, 600), takes ? 512 : 0);
-    // A context for fewer rows has no memory for it.
-    EXPECT_EQ(cuda::MixedWorkspace(kShape, 16).scratch(), nullptr);
+    // A context for few rows has memory for every op of its shape, and one for fewer has none.
+    const cuda::MixedWorkspace few(kShape, 16);
+    ASSERT_NE(few.scratch(), nullptr);
+    EXPECT_LT(cuda::MixedWorkspace::bytes(kShape, 16), cuda::MixedWorkspace::bytes(kShape, 17) / 8);
+    for (const auto& [outs, inputs] :
+         {std::pair{4096 + 2 * 1024, 4096}, {4096, 4096}, {2 * 28672, 4096}, {4096, 28672}, {32000, 4096}}) {
+        op.inputs = inputs;
+        op.blocks = inputs / 64;
+        op.panel_count = outs / cuda::kPanelRows;
+        EXPECT_EQ(cuda::mixed_rows(QuantType::packed, op, 16, *few.scratch()), takes ? 16 : 0) << outs << " " << inputs;
+    }
+    EXPECT_EQ(cuda::MixedWorkspace(kShape, 8).scratch(), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Encodings, MixedRowLaw, testing::ValuesIn(encodings()),

@@ -360,6 +360,8 @@ TEST_P(PackedLaw, ManyRowsHaveTheBitsOfFew) {
         };
         expect_the_same([&](Sums& to) { multiply_together<32, 1>(matrix, op, norm, to); });
         if (norm != weight) continue;
+        expect_the_same([&](Sums& to) { multiply_together<16, 1>(matrix, op, norm, to); });
+        expect_the_same([&](Sums& to) { multiply_together<16, 4>(matrix, op, norm, to); });
         expect_the_same([&](Sums& to) { multiply_together<32, 4>(matrix, op, norm, to); });
         expect_the_same([&](Sums& to) { multiply_together<64, 2>(matrix, op, norm, to); });
     }

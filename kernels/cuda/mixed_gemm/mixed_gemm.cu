@@ -57,10 +57,14 @@ constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return 
 
 int parts_of(std::int64_t inputs) { return static_cast<int>((inputs + kSplitInputs - 1) / kSplitInputs); }
 
-// Sums of the parts, in floats, of a stack of `outs` packed rows.
+// Sums of the parts, in floats, of a stack of `outs` packed rows and whole tiles of rows of the batch.
 std::int64_t terms_of(std::int64_t outs, std::int64_t inputs, std::int64_t rows) {
     const int parts = parts_of(inputs);
-    return parts == 1 ? 0 : parts * rounded_up(outs, 8 * kPanelRows) * rounded_up(rows, kMixedTile);
+    return parts == 1 ? 0 : parts * rounded_up(outs, 8 * kPanelRows) * rows;
+}
+
+constexpr std::int32_t least_rows(QuantType quant_type) {
+    return quant_type == QuantType::packed ? kMixedLeastPacked : kMixedLeast;
 }
 
 struct Sizes {
@@ -68,16 +72,17 @@ struct Sizes {
 
     Sizes(const ModelShape& s, std::int32_t max_rows) {
         const std::int64_t rows = rounded_up(std::min(max_rows, kMixedRows), 8);
+        const bool few = rows < kMixedLeast;  // of packed weights alone
+        const std::int64_t tile = few ? kMixedFew : kMixedTile, most = few ? kMixedFew : kMixedRows;
         const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
                            kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
         const std::int64_t widest = rounded_up(std::max<std::int64_t>({s.d_model, s.d_ff, q}), 256);
         operand_bytes = widest / 64 * rows / 8 * kImageBytesOf64;
         squares = parts_of(widest) * 16 * rows;
-        // Enough for 128 rows of any op but the LM head; and of that where it is no
-        // larger.
+        // Enough for 128 rows of any op but the LM head; and of that where it is no larger.
         const std::int64_t outs = std::max<std::int64_t>(q + 2 * kv, 2LL * s.d_ff);
-        terms = std::max({terms_of(outs, s.d_model, kMixedTile), terms_of(s.d_model, widest, kMixedTile),
-                          std::min<std::int64_t>(terms_of(s.d_model, widest, kMixedRows), 16 << 20)});
+        terms = std::max({terms_of(outs, s.d_model, tile), terms_of(s.d_model, widest, tile),
+                          std::min<std::int64_t>(terms_of(s.d_model, widest, most), 16 << 20)});
         arrivals = std::int64_t{1} << 16;
     }
 };
@@ -126,7 +131,9 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
         if (plan.stages < 2) return;
         const MixedTileShape tile{std::uint8_t{panels()}, std::uint8_t{slices()}, std::uint8_t{columns()}};
         if (Tile::kTotalShared && op.split > 1) return;
-        const double step = columns > 64 || has_four_groups_of_64(tile) ? 1600 : 1000;
+        // Two tiles of 16 rows instead of one of 32 have not been measured.
+        if (columns == kMixedFew && rows > columns && tile != forced) return;
+        const double step = columns > 64 || has_four_groups_of_64(tile) ? 1600 : columns == kMixedFew ? 800 : 1000;
         const double clocks = step * (1 + 0.08 * (slices - 1)) * block_format(E).inputs / 64;
         const int waves = (plan.units + device.processors - 1) / device.processors;
         const int steps = (op.blocks / op.split + slices - 1) / slices;
@@ -144,7 +151,7 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
 MixedTileShape force_mixed_tile(MixedTileShape tile) { return forced_tile.exchange(tile); }
 
 MixedWorkspace::MixedWorkspace(const ModelShape& shape, std::int32_t max_rows) {
-    if (max_rows < kMixedLeast) return;
+    if (max_rows < kMixedLeastPacked) return;
     const Sizes sizes(shape, max_rows);
     operands_ = DeviceBuffer<std::uint8_t>(static_cast<std::size_t>(sizes.operand_bytes));
     squares_ = DeviceBuffer<float>(static_cast<std::size_t>(sizes.squares));
@@ -157,14 +164,14 @@ MixedWorkspace::MixedWorkspace(const ModelShape& shape, std::int32_t max_rows) {
 }
 
 std::int64_t MixedWorkspace::bytes(const ModelShape& shape, std::int32_t max_rows) {
-    if (max_rows < kMixedLeast) return 0;
+    if (max_rows < kMixedLeastPacked) return 0;
     const Sizes sizes(shape, max_rows);
     return sizes.operand_bytes + 4 * (sizes.squares + sizes.terms + sizes.arrivals);
 }
 
 std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch) {
     const DeviceInfo& device = DeviceContext::current().info();
-    if (!has_mixed_gemm(quant_type) || rows < kMixedLeast || !runs_mixed(device)) return 0;
+    if (!has_mixed_gemm(quant_type) || rows < least_rows(quant_type) || !runs_mixed(device)) return 0;
     GemvOp divided = op;
     divide(divided);
     rows = std::min(rows, kMixedRows);

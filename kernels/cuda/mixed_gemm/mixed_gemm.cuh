@@ -313,19 +313,22 @@ __device__ __forceinline__ void finish_sums(const MixedArgs& args, float (&total
     }
 }
 
-// Leaves a part's sums in global memory. Returns true, with the sums of all parts, in the CTA that comes last.
-template <int kWarps, int kTiles, int NT>
+// Leaves a part's sums in global memory. Returns true, with the sums of all parts, in the CTA that comes last. `warp`:
+// among the kOwners that have sums; kOwners: this one has none.
+template <int kWarps, int kOwners, int kTiles, int NT>
 __device__ __forceinline__ bool add_parts(const MixedArgs& args, float (&total)[kTiles][NT][4], int tile, int part,
                                           int warp, int lane, std::uint32_t flag) {
     constexpr int kFours = kTiles * NT;
     const int parts = args.op.split;
     auto* const terms = reinterpret_cast<float4*>(args.terms) +
-                        (static_cast<std::int64_t>(tile) * parts * kWarps + warp) * (kFours * 32) + lane;
+                        (static_cast<std::int64_t>(tile) * parts * kOwners + warp) * (kFours * 32) + lane;
     const auto term = [&](int p, int i) {
-        return terms + static_cast<std::int64_t>(p) * (kWarps * kFours * 32) + i * 32;
+        return terms + static_cast<std::int64_t>(p) * (kOwners * kFours * 32) + i * 32;
     };
+    const bool owns = kOwners == kWarps || warp < kOwners;
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
+        if (!owns) break;
         const float(&d)[4] = total[i / NT][i % NT];
         __stcg(term(part, i), float4{d[0], d[1], d[2], d[3]});
     }
@@ -338,7 +341,7 @@ __device__ __forceinline__ bool add_parts(const MixedArgs& args, float (&total)[
         store_shared2(flag, {last, 0});
     }
     named_barrier<1, 32 * kWarps>();
-    if (load_shared1(flag) == 0) return false;
+    if (load_shared1(flag) == 0 || !owns) return false;
     __threadfence();
 #pragma unroll 1
     for (int p = 0; p < parts; ++p) {

@@ -1,5 +1,5 @@
-// kernels/cuda/mixed_gemm/mixed_gemm.h: a stack of weights times 17 rows and more, with one reading of the weights and
-// the bits of the decode kernel.
+// kernels/cuda/mixed_gemm/mixed_gemm.h: a stack of weights times 17 rows and more, of packed weights 9 and more, with
+// one reading of the weights and the bits of the decode kernel.
 //
 // The decode kernel (kernels/cuda/decode/gemv.cuh) gives each of 8 or 16 warps a slice of K and adds the slices' sums
 // at the end. Here a warp has all slices, one after the other, for some packed rows and many rows of the batch, and the
@@ -38,6 +38,8 @@ namespace foresay::kernels::cuda {
 
 inline constexpr std::int32_t kMixedRows = 512;  // of one launch, at most
 inline constexpr std::int32_t kMixedLeast = 17;  // fewer rows take the decode kernel
+// Of packed rows, of which that takes 8 at a time.
+inline constexpr std::int32_t kMixedLeastPacked = 9;
 
 // What a launch needs besides weights and activations. The operands and sums of one op at a time.
 struct MixedScratch {
@@ -51,7 +53,7 @@ struct MixedScratch {
     std::size_t arrival_words = 0;
 };
 
-// Device memory for it; empty where `max_rows` is below kMixedLeast.
+// Device memory for it; empty where `max_rows` is below kMixedLeastPacked.
 class MixedWorkspace {
 public:
     MixedWorkspace() = default;

@@ -3,7 +3,7 @@
 // As mixed_gemm.cuh says, and who multiplies: warpgroups, each 64 packed rows (two panels) x N rows of the batch, with
 // operand A unpacked in registers. The hardware reads operand B from the stage, where the images lie in its order
 // (operands.cuh). In tiles for few rows, kSlices warpgroups have the same packed rows and a slice of K each
-// (add_slices()); what the tile has of rows of the batch is then finished in equal shares.
+// (add_slices()); what the tile has of rows of the batch is then finished in equal shares of at least eight.
 //
 // Packed:   rows whose blocks are not alike are multiplied as packed_tile.cuh says; all else is common.
 // Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows, but
@@ -214,12 +214,12 @@ private:
 };
 
 // Slices that are multiplied at once: their products, in shared memory, are added to `total` in the order of the
-// slices. Each of the kSlices warpgroups adds, and finishes, its share of the rows of the batch. [slice][eight][thread]
-// 16 bytes.
+// slices. Each of the kSlices warpgroups adds, and finishes, its share of the rows of the batch (own_columns()).
+// [slice][eight][thread] 16 bytes.
 template <int kSlices, int N, int kThreads>
 __device__ __forceinline__ void add_slices(std::uint32_t passage, int slice, int slices, const float (&sums)[N / 2],
-                                           float (&total)[N / 2 / kSlices]) {
-    constexpr int kEights = N / 8, kOwn = kEights / kSlices;
+                                           float (&total)[own_columns(N, kSlices) / 2]) {
+    constexpr int kEights = N / 8, kOwn = own_columns(N, kSlices) / 8;
     const std::uint32_t at = passage + threadIdx.x % 128 * 16;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
@@ -228,7 +228,7 @@ __device__ __forceinline__ void add_slices(std::uint32_t passage, int slice, int
     named_barrier<2, kThreads>();
 #pragma unroll
     for (int s = 0; s < kSlices; ++s) {
-        if (s >= slices) break;
+        if (s >= slices || (kOwn * kSlices > kEights && slice * kOwn >= kEights)) break;
 #pragma unroll
         for (int j = 0; j < kOwn; ++j) {
             const uint4 v = load_shared4(at + (s * kEights + slice * kOwn + j) * 2048);
@@ -247,9 +247,11 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
     using Groups = WgmmaGroups<kPanels, kSlices>;
     using Tile = MixedTile<E, kPanels, N, kSlices>;
     using Image = OperandImage<E>;
-    constexpr int kWarps = Groups::kWarps, kSums = N / 2, kOwn = N / kSlices;  // kOwn: rows that a warpgroup finishes
+    constexpr int kWarps = Groups::kWarps, kSums = N / 2;
+    constexpr int kOwn = own_columns(N, kSlices), kOwners = N / kOwn;  // rows of an owner, and owners of a panel pair
+    constexpr int kOwnerWarps = kWarps / kSlices * kOwners;
     constexpr bool kTwo = N < 64 || (N == 64 && Groups::kRegisters >= 160);
-    static_assert(kOwn % 8 == 0);
+    static_assert(kOwn % 8 == 0 && kOwners <= kSlices);
     extern __shared__ __align__(128) char memory[];
     const std::uint32_t shared = shared_address(memory);
     allow_successor();
@@ -268,6 +270,8 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
     const int pair = group / kSlices, panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
     const std::uint32_t passage = shared + Tile::kPassageAt + pair * (kSlices * N * 64 * 4);
     [[maybe_unused]] const SharedTotal shared_total(shared + Tile::kPassageAt, group, N / 8);
+    const bool owns = kOwners == kSlices || slice < kOwners;
+    const int owner_warp = kOwners == kSlices ? warp : owns ? (pair * kOwners + slice) * 4 + warp % 4 : kOwnerWarps;
     TileBlocks<E> weights(shared, tile, lane);
     int slot = 0;
     std::uint32_t parity = 0;
@@ -275,13 +279,13 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
     for (int number = static_cast<int>(blockIdx.x); number < args.plan.units; number += static_cast<int>(gridDim.x)) {
         const MixedUnit<kPanels, N> unit(args, number);
         const int row = 8 * unit.eight + slice * kOwn;
-        float total[kSums / kSlices];
+        float total[kOwn / 2];
         if constexpr (Tile::kTotalShared) {
 #pragma unroll
             for (int j = 0; j < N / 8; ++j) shared_total.set(j, {});
         } else {
 #pragma unroll
-            for (int i = 0; i < kSums / kSlices; ++i) total[i] = 0.0f;
+            for (int i = 0; i < kOwn / 2; ++i) total[i] = 0.0f;
         }
         const int count = unit.blocks.count;
 #pragma unroll 1
@@ -351,10 +355,10 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
             }
         } else {
             float(&sums_of)[1][kOwn / 8][4] = reinterpret_cast<float(&)[1][kOwn / 8][4]>(total);
-            if (args.op.split > 1 &&
-                !add_parts<kWarps>(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
+            if (args.op.split > 1 && !add_parts<kWarps, kOwnerWarps>(args, sums_of, unit.tile, unit.part, owner_warp,
+                                                                     lane, shared + kMixedFlagAt))
                 continue;
-            finish(sums_of, row);
+            if (owns) finish(sums_of, row);
         }
     }
 }

@@ -9,10 +9,11 @@
 // Products: as decode/packed.cuh: they begin with the middle of the codes times the sums of the inputs, 16 or 32 inputs
 //           follow, one fma adds them with their scale, another one the minimum times the sum. What mma.sync computes
 //           there from operands in registers wgmma computes here from operand B in shared memory, with equal bits.
-// Floor:    bytes: the matrix once, from memory or L2, for every tile of 32 or 64 rows of the batch. Instructions of a
-//           warp for 16 packed rows and 64 inputs: 240 to 425 with 32 rows of the batch, 305 to 590 with 64, by the
-//           kind. These count: all of 8B issues in 2.8 or 3.8 ms on 132 multiprocessors, and reading its 4.5 bits takes
-//           1.0 to 1.5. The decode kernel unpacks a block once for 8 rows.
+// Floor:    bytes: the matrix once, from memory or L2, for every tile of 16, 32 or 64 rows of the batch. Instructions
+//           of a warp for 16 packed rows and 64 inputs: 240 to 425 with 32 rows of the batch, 305 to 590 with 64, by
+//           the kind; with 16 about 35 to 110 fewer than with 32. These count: all of 8B issues in 2.8 or 3.8 ms on 132
+//           multiprocessors, and reading its 4.5 bits takes 1.0 to 1.5. The decode kernel unpacks a block once for 8
+//           rows.
 // Registers: two products at once, N / 2 sums each, besides those of the slice and the total. The loop over blocks does
 //           not spill.
 #pragma once
