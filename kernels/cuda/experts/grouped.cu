@@ -1,4 +1,4 @@
-// Prefill rows sorted by expert, and as images (grouped.h). The products are in sm90a/.
+// Prefill rows sorted by expert, and as images (grouped.h, images.cuh). The products are in sm90a/.
 
 #include "kernels/cuda/experts/grouped.h"
 
@@ -7,11 +7,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/cuda/decode/packed_header.cuh"
 #include "kernels/cuda/device/async.cuh"
-#include "kernels/cuda/device/half_pairs.cuh"
 #include "kernels/cuda/device/launch.cuh"
-#include "kernels/cuda/device/row_scale.cuh"
+#include "kernels/cuda/experts/images.cuh"
 #include "kernels/cuda/prefill/dequantize.h"
 #include "kernels/quant/visit.h"
 
@@ -112,73 +110,18 @@ __global__ void __launch_bounds__(kGroupThreads) make_groups(const GroupsCall c)
                                              split.eights(group) | min(8, counts[expert] - rank) << 16};
 }
 
-constexpr int kImageWarps = 8;         // a row each
-constexpr int kImageInputs = 1024;     // that pass through shared memory at once
-constexpr int kChunkBytes = 128 + 16;  // of 8 inputs x 8 rows, so that lanes are on different banks
-
 // A CTA per eight of positions.
-__global__ void __launch_bounds__(32 * kImageWarps) make_images(const ImagesCall c) {
-    __shared__ __align__(16) std::uint8_t passage[kImageInputs / 8 * kChunkBytes];
+__global__ void __launch_bounds__(32 * kImageWarps) make_images(const __grid_constant__ ImagesCall c) {
+    __shared__ __align__(16) std::uint8_t passage[kPassageBytes];
     allow_successor();
     await_predecessors();
-    if (static_cast<int>(blockIdx.x) >= __ldcg(c.to.totals + 1)) return;
-    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-    const int2 eight = __ldcg(reinterpret_cast<const int2*>(c.to.eights + blockIdx.x));
-    const int position = 8 * static_cast<int>(blockIdx.x) + warp, eights = eight.y & 0xffff;
-    const bool exists = warp < eight.y >> 16;
-    const std::int32_t slot = exists ? __ldcg(c.to.order + position) : 0;
-    const int source = slot / c.used;
-    const float* const x = c.x + static_cast<std::int64_t>(source) * c.inputs;
-    const bool normed = c.norm.weight != nullptr;
-    const float2 stats = normed && exists ? __ldcg(c.to.stats + source) : float2{0.0f, 1.0f};
-    const std::uint16_t* order = nullptr;
-    if (c.order != nullptr && exists) {
-        order = c.order + static_cast<std::int64_t>(__ldcg(c.to.choice + slot) - c.first_expert) * c.inputs;
-    }
-    // Weights i .. of all, or those that the order has there.
-    const auto weights4 = [&](const float* from, int i) {
-        return order == nullptr ? __ldg(reinterpret_cast<const float4*>(from + i)) : gather4(from, order + i);
-    };
-    const auto input4 = [&](int i) {
-        if (!exists || i >= c.inputs) return float4{};
-        float4 a = order == nullptr ? __ldcg(reinterpret_cast<const float4*>(x + i)) : gather4(x, order + i);
-        if (!normed) return a;
-        const float4 weight = weights4(c.norm.weight, i);
-        float4 bias = {};
-        if (c.norm.bias != nullptr) bias = weights4(c.norm.bias, i);
-        a.x = fmaf((a.x - stats.x) * stats.y, weight.x, bias.x);
-        a.y = fmaf((a.y - stats.x) * stats.y, weight.y, bias.y);
-        a.z = fmaf((a.z - stats.x) * stats.y, weight.z, bias.z);
-        a.w = fmaf((a.w - stats.x) * stats.y, weight.w, bias.w);
-        return a;
-    };
-    float most = 0.0f;
-#pragma unroll 8
-    for (int i = 4 * lane; i < c.inputs; i += 128) most = larger_magnitude(most, input4(i));
-    const RowScale<true> row(__reduce_max_sync(~0u, __float_as_uint(most)));
-    const float scale = row.up();
-    if (lane == 0) c.to.back[position] = row.back();
-    std::uint8_t* const image =
-        c.to.images + static_cast<std::int64_t>(eight.x) * c.stride * 2 + (8 * blockIdx.x - eight.x) * 16;
-    for (int begin = 0; begin < c.stride; begin += kImageInputs) {
-        const int here = min(kImageInputs, c.stride - begin);
-#pragma unroll 4
-        for (int i = 4 * lane; i < here; i += 128) {
-            const float4 a = input4(begin + i);
-            // Inputs 4 q to 4 q + 3 of 16 are word q of both chunks.
-            std::uint8_t* const to = passage + i / 16 * (2 * kChunkBytes) + warp * 16 + lane % 4 * 4;
-            *reinterpret_cast<std::uint32_t*>(to) = as_bits(__floats2half2_rn(a.x * scale, a.y * scale));
-            *reinterpret_cast<std::uint32_t*>(to + kChunkBytes) = as_bits(__floats2half2_rn(a.z * scale, a.w * scale));
-        }
-        __syncthreads();
-        for (int i = static_cast<int>(threadIdx.x); i < here; i += 32 * kImageWarps) {
-            const int chunk = i / 8;
-            *reinterpret_cast<uint4*>(image + static_cast<std::int64_t>(begin / 8 + chunk) * eights * 128 +
-                                      i % 8 * 16) =
-                *reinterpret_cast<const uint4*>(passage + chunk * kChunkBytes + i % 8 * 16);
-        }
-        __syncthreads();
-    }
+    if (static_cast<int>(blockIdx.x) < __ldcg(c.to.totals + 1)) put_images(c, passage);
+}
+__global__ void __launch_bounds__(32 * kImageWarps) make_ordered_images(const __grid_constant__ ImagesCall c) {
+    extern __shared__ __align__(16) std::uint8_t rows[];
+    allow_successor();
+    await_predecessors();
+    if (static_cast<int>(blockIdx.x) < __ldcg(c.to.totals + 1)) put_ordered_images(c, rows);
 }
 
 }  // namespace
@@ -213,6 +156,11 @@ void launch_groups(cudaStream_t stream, const GroupsCall& call) {
 
 void launch_images(cudaStream_t stream, const ImagesCall& call) {
     const dim3 grid(static_cast<unsigned>(most_eights(call.slots, call.experts)));
+    const int ordered = ordered_bytes(call.stride);
+    if (call.order != nullptr && static_cast<std::size_t>(ordered) <= DeviceContext::current().info().shared_bytes) {
+        launch_overlapping("inputs of experts", make_ordered_images, grid, 32 * kImageWarps, ordered, stream, call);
+        return;
+    }
     launch_overlapping("inputs of experts", make_images, grid, 32 * kImageWarps, 0, stream, call);
 }
 

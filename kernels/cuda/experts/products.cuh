@@ -8,9 +8,10 @@
 //           shared between warps until the sums of all of them are added, in the order of the warps.
 // Inputs:   as ActivationOperand has them, but scaled by a power of two per row and unit, so that a warp needs no
 //           other. Where there is room they are converted once per tile and lie in shared memory; else once per item.
-// Shared:   per warp: stages of weights, converted inputs of its units, factors that scale the sums of a row back; then
-//           two buffers of the sums of a panel, [warp][row of the tile][packed row]. While all threads finish a panel
-//           from one buffer, the first warps to be done fill the other one: one barrier a panel.
+// Shared:   a row of inputs, where they change places (expert_operand.cuh); per warp: stages of weights and converted
+//           inputs of its units; then two buffers of the sums of a panel, [warp][row of the tile][packed row]. While
+//           all threads finish a panel from one buffer, the first warps to be done fill the other one: one barrier a
+//           panel.
 // Packed:   rows whose layout is data have blocks of their own (products_packed.cu): all experts of a stack have the
 //           same runs of blocks, and each its own factors and order of inputs. Operands stay in shared memory.
 // Overlap:  tiles are complete before gate and up begin, so down asks for its first weights before it waits for them.
@@ -23,7 +24,7 @@
 #include "kernels/cuda/decode/packed_multiply.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/block_sums.cuh"
-#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/experts/expert_operand.cuh"
 #include "kernels/cuda/experts/gated.cuh"
 
 namespace foresay::kernels::cuda {
@@ -35,211 +36,7 @@ constexpr int most_ctas(QuantType e) { return block_format(e).inputs > 128 ? 1 :
 constexpr int most_panels(QuantType e) { return e == QuantType::packed ? 1 : most_ctas(e) == 1 ? 4 : 2; }
 inline constexpr int kMostStages = 4;
 
-template <QuantType E>
-struct ExpertUnit {
-    static constexpr BlockFormat kFormat = block_format(E);
-    static constexpr int kInputs = kFormat.inputs > 128 ? kFormat.inputs : 128;
-    static constexpr int kBlocks = kInputs / kFormat.inputs;
-    static constexpr int kBytes = kBlocks * kFormat.bytes;
-    static constexpr int kGroups = kInputs / 32, kVectors = kInputs / 128;
-    static constexpr int kRowBytes = kInputs * 2 + 64;  // so that lanes of two rows are on different banks
-    static constexpr int kPlanes = ActivationForm<E>::planes;
-    // Bytes of shared memory: of the inputs of a unit of so many rows, and of a warp that has `kept` units of them.
-    static constexpr int input_bytes(int rows) { return rows * kRowBytes * kPlanes + 4 * kExpertRows; }
-};
-// Two blocks of 64 inputs; their bytes are those of their runs. After the factors: the sums of each 16 inputs.
-template <>
-struct ExpertUnit<QuantType::packed> {
-    static constexpr int kInputs = 128, kBlocks = 2, kGroups = 4, kVectors = 1, kPlanes = 1;
-    static constexpr int kRowBytes = kInputs * 2 + 64;
-    static constexpr int kSumBytes = kInputs / 16 * kExpertRows * 4;
-    static constexpr int input_bytes(int rows) { return rows * kRowBytes + 4 * kExpertRows + kSumBytes; }
-};
 constexpr int sum_stride(int rows) { return rows * 33; }  // floats from one warp's sums to the next one's
-
-// A tile, its rows one per lane; lanes past the last one have a copy of it.
-struct TileRows {
-    int expert, count;
-    std::int32_t slot;
-    std::int32_t source = 0;  // of x
-    float2 stats = {0.0f, 1.0f};
-
-    __device__ TileRows(const ExpertTile* tile, int lane) {
-        const int2 head = __ldcg(reinterpret_cast<const int2*>(tile));
-        const std::int32_t own = __ldcg(tile->slots + lane % kExpertRows);
-        expert = head.x;
-        count = head.y;
-        slot = __shfl_sync(~0u, own, max(min(lane, count - 1), 0));
-    }
-    // What depends on the kernels before the router's.
-    __device__ void locate(const ProductsCall& c) {
-        source = c.gate_up ? slot / c.used : slot;
-        if (c.gate_up && c.norm.weight != nullptr) stats = __ldcg(c.with.stats + source);
-    }
-};
-
-// A unit of the inputs of up to eight rows, as operand B.
-template <QuantType E>
-class ExpertOperand : public ActivationOperand<E == QuantType::packed ? QuantType::q4_0 : E, 1> {
-    using Unit = ExpertUnit<E>;
-    using Form = ActivationForm<E>;
-    using Base = ActivationOperand<E == QuantType::packed ? QuantType::q4_0 : E, 1>;
-    static constexpr int kV = Unit::kVectors;
-
-public:
-    // Converts the unit that begins at input `begin` to `at` in shared memory, by a warp. After the rows: the factors
-    // of their sums.
-    __device__ static __forceinline__ void put(const ProductsCall& c, const TileRows& rows, int begin, std::uint32_t at,
-                                               int room, int lane) {
-        const std::uint32_t back = at + room * Unit::kRowBytes * Unit::kPlanes;
-        if (rows.count == 1) {
-            put_rows<1>(c, rows, begin, at, back, lane);
-        } else if (rows.count <= 4) {
-            put_rows<4>(c, rows, begin, at, back, lane);
-        } else {
-            put_rows<8>(c, rows, begin, at, back, lane);
-        }
-        __syncwarp();
-        if constexpr (kPacked) {
-            sum_sixteens(at + min(lane / 4, rows.count - 1) * Unit::kRowBytes + lane % 4 * 16, back + 4 * kExpertRows,
-                         lane);
-        }
-    }
-    // Eight lanes have the 32 inputs of a group: lane % 8 = 4 s + q. A lane takes the four of each 16 inputs that its
-    // row and q need; of packed rows when they are multiplied.
-    __device__ __forceinline__ void take(std::uint32_t at, int count, int room, int lane) {
-        const int row = min(lane / 4, count - 1);
-        const std::uint32_t back = at + room * Unit::kRowBytes * Unit::kPlanes + lane % 4 * 8;
-        std::uint32_t low, high;
-        load_shared2(low, high, back);
-        first = __uint_as_float(low);
-        second = __uint_as_float(high);
-        if constexpr (kPacked) {
-            inputs_ = at + row * Unit::kRowBytes + lane % 4 * 16;
-            sums_at_ = back + 4 * kExpertRows;
-        } else {
-#pragma unroll
-            for (int plane = 0; plane < Unit::kPlanes; ++plane) {
-                const std::uint32_t from = at + (plane * room + row) * Unit::kRowBytes + lane % 4 * 16;
-#pragma unroll
-                for (int g = 0; g < Unit::kGroups; ++g) {
-                    const uint4 got = load_shared4(from + g * 64);
-                    this->x_[plane][g][0] = got.x;
-                    this->x_[plane][g][1] = got.y;
-                    this->x_[plane][g][2] = got.z;
-                    this->x_[plane][g][3] = got.w;
-                }
-            }
-            if constexpr (Form::has_sums) this->template sum_up<Unit::kGroups>(0);
-        }
-    }
-    // Of packed rows, as PackedOperand has them: the operand of group g of the unit, and the sums of inputs 16 u .. of
-    // it for the lane's two rows.
-    using Base::operand;
-    __device__ uint4 operand(int g) const { return load_shared4(inputs_ + g * 64); }
-    __device__ float2 sums(int u) const {
-        std::uint32_t a, b;
-        load_shared2(a, b, sums_at_ + u * 4 * kExpertRows);
-        return {__uint_as_float(a), __uint_as_float(b)};
-    }
-
-    float first, second;  // factors of the sums of this lane's rows
-
-private:
-    static constexpr bool kPacked = E == QuantType::packed;
-
-    // The sums of each 16 inputs of the rows, [16 inputs][row], in float32. `from`: the lane's first operand.
-    __device__ static void sum_sixteens(std::uint32_t from, std::uint32_t to, int lane) {
-#pragma unroll
-        for (int g = 0; g < Unit::kGroups; ++g) {
-            const float2 sums = sums_of_sixteens(load_shared4(from + g * 64));
-            if (lane % 4 != 0) continue;
-            store_shared1(to + 2 * g * 4 * kExpertRows + lane, sums.x);
-            store_shared1(to + (2 * g + 1) * 4 * kExpertRows + lane, sums.y);
-        }
-        __syncwarp();
-    }
-    // Four values of all inputs, from place i on: of packed rows that have an order, those that belong there.
-    template <bool kWeights>
-    __device__ static __forceinline__ float4 four(const ProductsCall& c, int expert, const float* from, int i) {
-        if constexpr (kPacked) {
-            if (c.packed.order != nullptr) {
-                return gather4(from, c.packed.order + static_cast<std::int64_t>(expert) * c.inputs + i);
-            }
-        }
-        const auto* const all = reinterpret_cast<const float4*>(from + i);
-        return kWeights ? __ldg(all) : __ldcg(all);
-    }
-    std::uint32_t inputs_, sums_at_;  // of packed rows, in shared memory
-
-    template <int B>
-    __device__ static __forceinline__ void put_rows(const ProductsCall& c, const TileRows& rows, int begin,
-                                                    std::uint32_t at, std::uint32_t back, int lane) {
-        float4 x[B][kV];
-#pragma unroll
-        for (int b = 0; b < B; ++b) {
-            const float* const from = c.x + static_cast<std::int64_t>(__shfl_sync(~0u, rows.source, b)) * c.inputs;
-#pragma unroll
-            for (int v = 0; v < kV; ++v) {
-                const int i = begin + v * 128 + lane * 4;
-                x[b][v] = i < c.inputs ? four<false>(c, rows.expert, from, i) : float4{};
-            }
-        }
-        if (c.norm.weight != nullptr) {
-#pragma unroll
-            for (int v = 0; v < kV; ++v) {
-                const int i = begin + v * 128 + lane * 4;
-                float4 weight = {}, bias = {};
-                if (i < c.inputs) {
-                    weight = four<true>(c, rows.expert, c.norm.weight, i);
-                    if (c.norm.bias != nullptr) bias = four<true>(c, rows.expert, c.norm.bias, i);
-                }
-#pragma unroll
-                for (int b = 0; b < B; ++b) {
-                    const float mean = __shfl_sync(~0u, rows.stats.x, b), inverse = __shfl_sync(~0u, rows.stats.y, b);
-                    float4& a = x[b][v];
-                    a.x = fmaf((a.x - mean) * inverse, weight.x, bias.x);
-                    a.y = fmaf((a.y - mean) * inverse, weight.y, bias.y);
-                    a.z = fmaf((a.z - mean) * inverse, weight.z, bias.z);
-                    a.w = fmaf((a.w - mean) * inverse, weight.w, bias.w);
-                }
-            }
-        }
-        uint2 half[Form::planes][B][kV];
-#pragma unroll
-        for (int b = 0; b < B; ++b) {
-            float most = 0.0f;
-#pragma unroll
-            for (int v = 0; v < kV; ++v) most = larger_magnitude(most, x[b][v]);
-            const RowScale<true> row(__reduce_max_sync(~0u, __float_as_uint(most)));
-            const float scale = row.up();
-            if (lane == 0) {
-                const float factor = row.back() * Form::code_scale;
-                asm volatile("st.shared.f32 [%0], %1;" ::"r"(back + 4 * b), "f"(factor) : "memory");
-            }
-#pragma unroll
-            for (int v = 0; v < kV; ++v) {
-                const float4 a = x[b][v];
-                Base::round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
-            }
-        }
-        // Eight lanes have the 32 inputs of a group.
-        const std::uint32_t place = lane % 4 * 16 + lane / 4 % 2 * 8;
-#pragma unroll
-        for (int plane = 0; plane < Form::planes; ++plane) {
-#pragma unroll
-            for (int b = 0; b < B; ++b) {
-                if (b >= rows.count) continue;
-#pragma unroll
-                for (int v = 0; v < kV; ++v) {
-                    store_shared2(at + plane * (back - at) / Unit::kPlanes + b * Unit::kRowBytes +
-                                      (v * 4 + lane / 8) * 64 + place,
-                                  half[plane][b][v]);
-                }
-            }
-        }
-    }
-};
 
 // Copies 16 bytes a lane at a time into shared memory; copies_done<N>() waits for all but the last N groups.
 __device__ inline void copy_async(std::uint32_t to, const std::uint8_t* from, int bytes, int lane) {
@@ -299,6 +96,7 @@ struct ProductsPlan {
     int stages = 1;      // of the ring of a warp
     int room = 1;        // rows of a tile, at most
     bool keeps = false;  // the inputs of a tile
+    int row_bytes = 0;   // of a row whose inputs change places in shared memory; 0: none does
     int shared_bytes = 0;
 };
 
@@ -421,7 +219,9 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
     const int own_units = (units - warp + warps - 1) / warps;
     const int kept = plan.keeps ? (units + warps - 1) / warps : 1;
     const int stage_bytes = ExpertBlocks<E>::stage_bytes(c), warp_bytes = warp_bytes_of<E>(stage_bytes, plan, kept);
-    const std::uint32_t ring = shared_address(shared) + warp * warp_bytes, inputs = ring + stages * stage_bytes;
+    const int row_bytes = E == QuantType::packed ? plan.row_bytes : 0;
+    const std::uint32_t row = shared_address(shared), ring = row + row_bytes + warp * warp_bytes,
+                        inputs = ring + stages * stage_bytes;
     ExpertBlocks<E> blocks(c);
     WeightsAhead<E> ahead(c, blocks, each, tile, group, end - begin, warp, lane);
     for (int i = 0; i < stages; ++i) ahead.ask(c, each, units, ring, stages, lane);
@@ -435,9 +235,15 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
             rows.locate(c);
             blocks.begin(c, rows.expert, lane);
             if (warp == 0 && lane < rows.count) slots[parity][lane] = rows.slot;
-            for (int i = 0; plan.keeps && i < own_units; ++i) {
-                ExpertOperand<E>::put(c, rows, (warp + i * warps) * Unit::kInputs, inputs + i * Unit::input_bytes(room),
-                                      room, lane);
+            if (row_bytes > 0) {
+                if constexpr (E == QuantType::packed) {
+                    ExpertOperand<E>::put_in_order(c, rows, row, inputs, room, warp, warps, lane);
+                }
+            } else {
+                for (int i = 0; plan.keeps && i < own_units; ++i) {
+                    ExpertOperand<E>::put(c, rows, (warp + i * warps) * Unit::kInputs,
+                                          inputs + i * Unit::input_bytes(room), room, lane);
+                }
             }
         }
         const int first_panel = group * each, here = min(each, c.panel_count - first_panel);
@@ -486,7 +292,7 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
         for (int p = 0; p < kMostPanels; ++p) {
             if (p >= here) break;
             float* const sums =
-                reinterpret_cast<float*>(shared + warps * warp_bytes) + buffer * warps * sum_stride(room);
+                reinterpret_cast<float*>(shared + row_bytes + warps * warp_bytes) + buffer * warps * sum_stride(room);
             float* const to = sums + warp * sum_stride(room);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
@@ -521,7 +327,8 @@ __global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
     }
 }
 
-// As many CTAs as can share a multiprocessor, the inputs of a tile if they fit, and then the ring as deep as possible.
+// As many CTAs as can share a multiprocessor, the inputs of a tile if they fit, a row of those that have an order
+// likewise, and then the ring as deep as possible.
 template <QuantType E>
 ProductsPlan plan_products(const ProductsCall& call, int units, int warps, int& ctas) {
     ProductsPlan plan;
@@ -529,16 +336,21 @@ ProductsPlan plan_products(const ProductsCall& call, int units, int warps, int& 
     plan.room = rows < kExpertRows ? rows : kExpertRows;
     plan.tiles = rows == 1 && !call.part ? call.used : 0;
     const auto bytes = [&] {
-        return warps * (warp_bytes_of<E>(ExpertBlocks<E>::stage_bytes(call), plan, plan.keeps ? kept : 1) +
+        return plan.row_bytes +
+               warps * (warp_bytes_of<E>(ExpertBlocks<E>::stage_bytes(call), plan, plan.keeps ? kept : 1) +
                         2 * sum_stride(plan.room) * 4);
     };
+    const bool ordered = E == QuantType::packed && call.packed.order != nullptr;
     for (const bool keeps : {true, false}) {
         plan.keeps = keeps;
         plan.each = keeps ? 1 : most_panels(E);
         for (ctas = most_ctas(E); ctas > 0; --ctas) {
-            for (plan.stages = kMostStages; plan.stages > 1; --plan.stages) {
-                plan.shared_bytes = bytes();
-                if (plan.shared_bytes + 2048 <= call.shared_bytes / ctas) return plan;
+            for (const bool exchanges : {keeps && ordered, false}) {
+                plan.row_bytes = exchanges ? call.inputs * 4 : 0;
+                for (plan.stages = kMostStages; plan.stages > 1; --plan.stages) {
+                    plan.shared_bytes = bytes();
+                    if (plan.shared_bytes + 2048 <= call.shared_bytes / ctas) return plan;
+                }
             }
         }
     }

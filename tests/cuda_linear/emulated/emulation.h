@@ -213,3 +213,4 @@ inline unsigned __ballot_sync(unsigned, bool value) {
 }
 inline int __any_sync(unsigned lanes, bool value) { return __ballot_sync(lanes, value) != 0; }
 inline void __syncwarp() { foresay::test::emulated::meet_warp(); }
+inline void __syncthreads() { foresay::test::emulated::meet(foresay::test::emulated::cta); }
