@@ -251,9 +251,9 @@ void multiply_together(const Matrix& matrix, const GemvOp& op, const float* norm
     call.operands = operands.data();
     call.squares = squares.data();
     for (unsigned eight = 0; eight < kEights; ++eight) {
-        for (int y = 0; y < op.split * kWarps / kOperandWarps; ++y) {
+        for (int y = 0; y < op.split * kWarps / operand_warps(QuantType::packed); ++y) {
             emulated::block_index = {eight, static_cast<unsigned>(y)};
-            emulated::run(32 * kOperandWarps, [&] { make_operands<QuantType::packed>(call); });
+            emulated::run(32 * operand_warps(QuantType::packed), [&] { make_operands<QuantType::packed>(call); });
         }
     }
     for (int i = 0; norm != nullptr && i < op.split * kWarps * kRows; ++i) {

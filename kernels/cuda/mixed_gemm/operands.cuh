@@ -126,7 +126,9 @@ struct OperandCall {
     float* squares = nullptr;
 };
 
-inline constexpr int kOperandWarps = 4;
+// Warps of a CTA. Of packed rows one: inputs that have an order come in pieces of 32 bytes, of which a multiprocessor
+// takes about two a clock, so its warps are better on several.
+constexpr int operand_warps(QuantType e) { return e == QuantType::packed ? 1 : 4; }
 
 // Which input stands at each place, if inputs of the matrix have an order. Weights, so nothing has to be awaited.
 template <QuantType E>
@@ -153,15 +155,15 @@ __device__ inline float squares_of(const float4 (&x)[N]) {
 
 // A warp per slice of eight rows.
 template <QuantType E>
-__global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid_constant__ OperandCall c) {
+__global__ void __launch_bounds__(32 * operand_warps(E)) make_operands(const __grid_constant__ OperandCall c) {
     using Form = ActivationForm<E>;
     using Image = OperandImage<E>;
     constexpr int kWarps = gemv_warps(E), kInputs = block_format(E).inputs, kVectors = Form::groups / 4;
     constexpr int kRows = 8;
-    __shared__ uint4 passage[kOperandWarps][Form::planes * Form::groups * 32];
+    __shared__ uint4 passage[operand_warps(E)][Form::planes * Form::groups * 32];
     allow_successor();
     const auto lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-    const int slice = static_cast<int>(blockIdx.y) * kOperandWarps + warp;
+    const int slice = static_cast<int>(blockIdx.y) * operand_warps(E) + warp;
     if (slice >= c.op.split * kWarps) return;
     const int part = slice / kWarps, w = slice - part * kWarps;
     const PartBlocks blocks(c.op, part);

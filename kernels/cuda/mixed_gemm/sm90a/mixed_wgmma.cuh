@@ -370,8 +370,8 @@ void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const D
     const int slices = operands.op.split * gemv_warps(E);
     launch_dependent("operands", make_operands<E>,
                      dim3(static_cast<unsigned>(operands.eights),
-                          static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
-                     32 * kOperandWarps, 0, stream, operands);
+                          static_cast<unsigned>((slices + operand_warps(E) - 1) / operand_warps(E))),
+                     32 * operand_warps(E), 0, stream, operands);
     visit_mixed_tiles<E>([&](auto panels, auto slices_at_once, auto columns) {
         const MixedPlan& plan = args.plan;
         if (plan.panels != panels || plan.slices != slices_at_once || plan.columns != columns) return;
