@@ -22,45 +22,6 @@ constexpr std::size_t kManyRows = 64;        // a prompt of more may take a whil
 
 // ------------------------------------------------------------------------------------------------------- hand-overs
 
-bool DividedOps::idle(std::size_t r) const {
-    return on(r, [&](Ops&) { return share(r).idle(); });
-}
-
-std::int64_t DividedOps::unreached(std::size_t r) const {
-    return on(r, [&](Ops&) { return share(r).unreached(); });
-}
-
-template <class Done>
-void DividedOps::await(std::size_t r, const Done& done) const {
-    if (done()) return;
-    using Clock = std::chrono::steady_clock;
-    // Ranks wait for each other, so one that goes on is a sign of life of all.
-    const auto left = [&] {
-        std::int64_t marks = 0;
-        for (std::size_t of = 0; of < backends_.size(); ++of) marks += unreached(of);
-        return marks;
-    };
-    std::int64_t marks = left();
-    auto end = Clock::now() + options_.limit;
-    while (!done()) {
-        std::this_thread::yield();
-        const auto now = Clock::now();
-        if (const std::int64_t fewer = left(); fewer != marks) {
-            marks = fewer;
-            end = now + options_.limit;
-        }
-        if (now < end) continue;
-        // Each that has not run yet may be the cause.
-        std::uint32_t late = 1u << r;
-        for (std::size_t of = 0; of < backends_.size(); ++of) {
-            if (!idle(of)) late |= 1u << of;
-        }
-        told_ = true;
-        throw Error(all_names(late) + (divided(late) ? " have" : " has") + " not answered for " +
-                    std::to_string(options_.limit.count()) + " ms, so the answer ends here");
-    }
-}
-
 void DividedOps::await(std::size_t r) const {
     await(r, [&] { return idle(r); });
 }

@@ -33,7 +33,7 @@ std::uint32_t all_ranks(std::size_t count) { return (1u << count) - 1; }
 }  // namespace
 
 DividedOps::DividedOps(std::vector<std::shared_ptr<Ops>> ranks, DividedOptions options)
-    : ListOps(std::move(ranks), std::move(options.names)), options_(std::move(options)) {
+    : ListOps(std::move(ranks), std::move(options.names), options.limit), options_(std::move(options)) {
     check(backends_.size() >= 2 && backends_.size() <= kMostRanks, "a list of two to eight backends");
     if (options_.shares.empty()) options_.shares.assign(backends_.size(), 1);
     set_shares(std::move(options_.shares));
@@ -78,14 +78,6 @@ std::string DividedOps::why_copies(const LinkFacts& facts, KvFormat cache) const
 
 void DividedOps::tell(const std::string& sentence) const {
     if (options_.notice) options_.notice(sentence);
-}
-
-std::string DividedOps::all_names(std::uint32_t ranks) const {
-    std::string names;
-    for (std::size_t r = 0; r < backends_.size(); ++r) {
-        if ((ranks >> r & 1u) != 0) names += (names.empty() ? "" : ", ") + names_[r];
-    }
-    return names;
 }
 
 void DividedOps::wait(Workspace& workspace) {

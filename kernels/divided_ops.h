@@ -20,7 +20,7 @@
 // Cost:     a forward through host memory waits at every hand-over. Sampling is the host's. It allocates nothing.
 // Limits:   a wait ends when no rank has gone on for DividedOptions::limit, however many rows it has. So that it can be
 //           seen whether they go on, and so that the host never meets the end of a queue of the driver, where it would
-//           wait without a limit, marks lie between the ops (LayerShare::mark), and the host enqueues no more than some
+//           wait without a limit, marks lie between the ops (Progress::mark), and the host enqueues no more than some
 //           layers ahead.
 // Link:     a linked forward that a rank has ended without the values of another is an error that names the other. The
 //           next forward finds the link mended. If that fails as well, before any has gone well, forwards go by copies.
@@ -54,7 +54,7 @@ struct DividedOptions {
     bool link = false;                 // few decode rows: ranks hand on by themselves while they run, if they can
     // A prompt of twice as many rows is cut into groups. 0: none is; -1: of kGroupRows, if copies run beside ops.
     std::int32_t group_rows = -1;
-    std::chrono::milliseconds limit{5000};  // of waiting while no rank goes on
+    std::chrono::milliseconds limit = kAnswerLimit;  // of waiting while no rank goes on
     // Told in one sentence, without a full stop, what has become of the ways between the ranks. From any thread.
     std::function<void(const std::string& sentence)> notice;
 };
@@ -151,16 +151,17 @@ private:
     ModelShape in_shape(std::size_t r, const ModelShape& shape) const;
     ModelShape out_shape(std::size_t r, const ModelShape& shape) const;
 
-    bool idle(std::size_t r) const;
-    std::int64_t unreached(std::size_t r) const;
-    // Until done(), which is about rank r. Throws Error when no rank has gone on for the limit.
+    // Ranks wait for each other, so one that goes on is a sign of life of all.
     template <class Done>
-    void await(std::size_t r, const Done& done) const;
+    void await(std::size_t r, const Done& done) const {
+        ListOps::await(r, (1u << backends_.size()) - 1, done);
+    }
     // Until the rank has run what it was given.
     void await(std::size_t r) const;
     // After what was started last: marks, and waits for ranks that have too many left to reach.
     void pace();
     void before_pages(std::size_t r) const override { await(r); }
+    void giving_up() const override { told_ = true; }
     void hand_over(Space& a, const Handover& what);
     // Gives the residual stream to those ranks that need it and do not have it.
     void spread(Space& a, std::uint32_t ranks);
@@ -186,7 +187,6 @@ private:
     // Before a forward: what the last linked one may have left.
     void settle_link();
     void tell(const std::string& sentence) const;
-    std::string all_names(std::uint32_t ranks) const;
 
     std::vector<LayerShare*> shares_;
     LinkWay link_way_ = LinkWay::none;

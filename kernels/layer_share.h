@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/forward_op.h"
+#include "kernels/progress.h"
 #include "kernels/row_division.h"
 
 namespace foresay::kernels {
@@ -62,10 +63,8 @@ struct LinkFacts {
     bool layer_embeddings = false;  // Gemma 4
 };
 
-class LayerShare {
+class LayerShare : public Progress {
 public:
-    virtual ~LayerShare() = default;
-
     // prepare() of a part of an op's outputs, which get the bits that they have among all of them.
     virtual std::unique_ptr<PreparedOp> prepare_part(const AttentionInSpec& spec, Whole whole) = 0;
     virtual std::unique_ptr<PreparedOp> prepare_part(const MlpInSpec& spec, Whole whole) = 0;
@@ -80,15 +79,6 @@ public:
     // Once, by the first of the backends, with the first parts of one mixture of all of them: those that its own code
     // has prepared agree on what each has found out about its own weights and would have found out about all.
     virtual void agree(std::span<PreparedOp* const> /*experts*/) {}
-
-    // Runs what was called so far, without waiting for it.
-    virtual void start(Workspace&) {}
-    // Whether all that was started has run, of any workspace. Where it has not, reading values would wait.
-    virtual bool idle() { return true; }
-    // Signs of life. mark() notes a place after all that was started so far; unreached() says how many of those places
-    // have not been reached yet. Few at a time: kMostMarks of divided_ops.h.
-    virtual void mark() {}
-    virtual std::int64_t unreached() { return 0; }
 
     // `width` values of each row.
     virtual void read_values(Workspace& workspace, Values values, std::int64_t width, std::span<float> to) = 0;

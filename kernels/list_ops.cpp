@@ -10,13 +10,54 @@ namespace foresay::kernels {
 using std::int32_t;
 using std::int64_t;
 
-ListOps::ListOps(std::vector<std::shared_ptr<Ops>> backends, std::vector<std::string> names)
-    : backends_(std::move(backends)), names_(std::move(names)) {
+ListOps::ListOps(std::vector<std::shared_ptr<Ops>> backends, std::vector<std::string> names,
+                 std::chrono::milliseconds limit)
+    : backends_(std::move(backends)), names_(std::move(names)), limit_(limit) {
     if (names_.empty()) {
         for (const auto& backend : backends_) names_.push_back(backend->describe().name);
     }
     check(names_.size() == backends_.size(), "a name for each backend");
+    for (const auto& backend : backends_) progress_.push_back(dynamic_cast<Progress*>(backend.get()));
 }
+
+// ---------------------------------------------------------------------------------------------------------- waits
+
+bool ListOps::idle(std::size_t i) const {
+    return progress_[i] == nullptr || on(i, [&](Ops&) { return progress_[i]->idle(); });
+}
+
+int64_t ListOps::unreached(std::size_t i) const {
+    return progress_[i] == nullptr ? 0 : on(i, [&](Ops&) { return progress_[i]->unreached(); });
+}
+
+int64_t ListOps::unreached_of(std::uint32_t together) const {
+    int64_t marks = 0;
+    for (std::size_t i = 0; i < backends_.size(); ++i) {
+        if ((together >> i & 1u) != 0) marks += unreached(i);
+    }
+    return marks;
+}
+
+void ListOps::give_up(std::size_t i, std::uint32_t together) const {
+    // Each that has not run yet may be the cause.
+    std::uint32_t late = 1u << i;
+    for (std::size_t of = 0; of < backends_.size(); ++of) {
+        if ((together >> of & 1u) != 0 && !idle(of)) late |= 1u << of;
+    }
+    giving_up();
+    throw Error(all_names(late) + ((late & (late - 1)) != 0 ? " have" : " has") + " not answered for " +
+                std::to_string(limit_.count()) + " ms, so the answer ends here");
+}
+
+std::string ListOps::all_names(std::uint32_t backends) const {
+    std::string all;
+    for (std::size_t i = 0; i < backends_.size(); ++i) {
+        if ((backends >> i & 1u) != 0) all += (all.empty() ? "" : ", ") + names_[i];
+    }
+    return all;
+}
+
+// ----------------------------------------------------------------------------------------------------- properties
 
 BackendInfo ListOps::describe_all(const std::string& between) const {
     BackendInfo all{"", "", 1};

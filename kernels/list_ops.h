@@ -2,19 +2,28 @@
 // (kernels/split_ops.h) or parts of each (kernels/divided_ops.h).
 //
 // Layout:   in host memory a page is the parts of the backends, one after the other.
+// Limits:   a list waits for a backend by looking at its Progress (kernels/progress.h), until that has not gone on for
+//           the limit, and calls what waits without a limit only when there is nothing to wait for.
 // Threads:  as for the backends.
-// Errors:   those of the backends, with the backend's name before them.
+// Errors:   those of the backends, with the backend's name before them; Error as well when one does not answer in time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/ops.h"
+#include "kernels/progress.h"
 
 namespace foresay::kernels {
+
+// How long a list waits for a backend that does not go on.
+inline constexpr std::chrono::milliseconds kAnswerLimit{5000};
 
 // A sentence that says already which backend it is about: a list adds no name to it.
 class NamedError : public Error {
@@ -63,7 +72,8 @@ protected:
     };
 
     // `names`: of each, for messages: "cuda:1"; none: as they describe themselves.
-    ListOps(std::vector<std::shared_ptr<Ops>> backends, std::vector<std::string> names);
+    ListOps(std::vector<std::shared_ptr<Ops>> backends, std::vector<std::string> names,
+            std::chrono::milliseconds limit = kAnswerLimit);
 
     // All of them, with `between` between their names.
     BackendInfo describe_all(const std::string& between) const;
@@ -80,12 +90,51 @@ protected:
     }
     // Called before pages of backend `i` are copied.
     virtual void before_pages(std::size_t) const {}
+    // As messages call some of them, bit by bit.
+    std::string all_names(std::uint32_t backends) const;
+
+    // Null: it limits its waits itself, or has nothing to wait for.
+    Progress* progress(std::size_t i) const { return progress_[i]; }
+    bool idle(std::size_t i) const;
+    std::int64_t unreached(std::size_t i) const;
+    // Until done(), which is about backend `i`. Throws Error when none of `together`, bits of backends that wait for
+    // each other and `i` among them, has gone on for the limit.
+    template <class Done>
+    void await(std::size_t i, std::uint32_t together, const Done& done) const;
+    // Called before await() throws.
+    virtual void giving_up() const {}
+
     // The rows of a batch into `rows`, ids in place of slots, and the batch that has these. Slots are in the memory of
     // the backend that filled them, and another one may embed.
     Batch with_ids(const Batch& batch, Workspace& workspace, std::vector<Row>& rows);
 
     std::vector<std::shared_ptr<Ops>> backends_;
     std::vector<std::string> names_;
+
+private:
+    // Signs of life of `together`: another number is one.
+    std::int64_t unreached_of(std::uint32_t together) const;
+    [[noreturn]] void give_up(std::size_t i, std::uint32_t together) const;
+
+    std::vector<Progress*> progress_;
+    std::chrono::milliseconds limit_;
 };
+
+template <class Done>
+void ListOps::await(std::size_t i, std::uint32_t together, const Done& done) const {
+    if (done()) return;
+    using Clock = std::chrono::steady_clock;
+    std::int64_t marks = unreached_of(together);
+    auto end = Clock::now() + limit_;
+    while (!done()) {
+        std::this_thread::yield();
+        const auto now = Clock::now();
+        if (const std::int64_t fewer = unreached_of(together); fewer != marks) {
+            marks = fewer;
+            end = now + limit_;
+        }
+        if (now >= end) give_up(i, together);
+    }
+}
 
 }  // namespace foresay::kernels

@@ -14,6 +14,8 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 
+constexpr std::size_t kManyRows = 64;  // wider forwards take a while, and are no graph of the device
+
 struct SplitOp final : PreparedOp {
     std::size_t device = 0;
     std::vector<std::unique_ptr<PreparedOp>> ops;  // by device; those without are null
@@ -35,7 +37,8 @@ struct SplitWorkspace final : Workspace {
     std::size_t first = 0, last = 0, current = 0;   // devices: of the embedding, of the LM head, of the rows
     std::unique_ptr<HostMemory> crossing;           // [T, D]
     std::vector<Row> rows;                          // of the forward
-    Batch batch;
+    Batch batch, without_logits;                    // for the last device, for the others
+    std::uint32_t begun = 0;                        // devices, bit by bit, on which it has begun
 
     std::span<float> memory() const {
         const std::size_t values = rows.size() * static_cast<std::size_t>(shape.d_model);
@@ -68,8 +71,9 @@ int32_t SplitOps::layer_of(const KvPages& kv, int32_t layer) {
     return static_cast<const Kv&>(kv).places[static_cast<std::size_t>(layer)].layer;
 }
 
-SplitOps::SplitOps(std::vector<std::shared_ptr<Ops>> devices, std::vector<std::string> names)
-    : ListOps(std::move(devices), std::move(names)) {
+SplitOps::SplitOps(std::vector<std::shared_ptr<Ops>> devices, std::vector<std::string> names,
+                   std::chrono::milliseconds limit)
+    : ListOps(std::move(devices), std::move(names), limit) {
     check(!backends_.empty() && backends_.size() <= kMostDevices, "a list of one to 32 backends");
 }
 
@@ -91,8 +95,16 @@ BackendInfo SplitOps::describe() const { return describe_all("+"); }
 void SplitOps::wait(Workspace& workspace) {
     const SplitWorkspace& a = self(workspace);
     for (std::size_t d = 0; d < a.parts.size(); ++d) {
-        if (a.parts[d]) on(d, [&](Ops& device) { device.wait(*a.parts[d]); });
+        if (!a.parts[d]) continue;
+        settle(d);
+        on(d, [&](Ops& device) { device.wait(*a.parts[d]); });
     }
+}
+
+void SplitOps::settle(std::size_t d) const {
+    if (progress(d) == nullptr) return;
+    on(d, [&](Ops&) { progress(d)->flush(); });
+    await(d, 1u << d, [&] { return idle(d); });
 }
 
 // --------------------------------------------------------------------------------------------------------- loading
@@ -200,18 +212,40 @@ std::unique_ptr<Workspace> SplitOps::allocate_workspace(const ModelShape& shape,
 void SplitOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     SplitWorkspace& a = self(workspace);
-    a.batch = with_ids(batch, workspace, a.rows);
+    a.batch = a.without_logits = with_ids(batch, workspace, a.rows);
+    a.without_logits.logit_rows = {};
     a.current = a.first;
+    a.begun = 0;
     for (std::size_t d = 0; d < backends_.size(); ++d) {
-        if (!a.parts[d]) continue;
-        a.batch.logit_rows = d == a.last ? batch.logit_rows : std::span<const int32_t>();
-        on(d, [&](Ops& device) { device.begin(*a.parts[d], a.batch); });
+        // Another host gets what it has of the forward before when the next one begins there.
+        if (a.parts[d] && (d == a.first || progress(d) == nullptr)) begin_on(workspace, d);
     }
+}
+
+void SplitOps::begin_on(Workspace& workspace, std::size_t d) {
+    SplitWorkspace& a = self(workspace);
+    if ((a.begun >> d & 1u) != 0) return;
+    settle(d);
+    on(d, [&](Ops& device) { device.begin(*a.parts[d], d == a.last ? a.batch : a.without_logits); });
+    a.begun |= 1u << d;
+}
+
+void SplitOps::pace(Workspace& workspace) {
+    SplitWorkspace& a = self(workspace);
+    const std::size_t d = a.current;
+    if (progress(d) == nullptr || a.rows.size() <= kManyRows) return;
+    on(d, [&](Ops&) {
+        progress(d)->start(*a.parts[d]);
+        progress(d)->mark();
+    });
+    await(d, 1u << d, [&] { return unreached(d) <= kMostMarksOfLayers; });
 }
 
 void SplitOps::enter(Workspace& workspace, std::size_t d) {
     SplitWorkspace& a = self(workspace);
     if (a.current == d) return;
+    settle(a.current);
+    begin_on(workspace, d);
     const bool taken = on(d, [&](Ops& device) {
         auto* const taker = dynamic_cast<TakesRows*>(&device);
         return taker != nullptr && taker->take_rows(*a.parts[d], *backends_[a.current], *a.parts[a.current]);
@@ -232,6 +266,7 @@ void SplitOps::run(void (Ops::*of)(const PreparedOp&, Workspace&), const Prepare
 void SplitOps::embed(const PreparedOp& op, Workspace& workspace) {
     SplitWorkspace& a = self(workspace);
     a.current = self(op).device;
+    begin_on(workspace, a.current);
     on(a.current, [&](Ops& device) { device.embed(inner(op), *a.parts[a.current]); });
 }
 
@@ -242,6 +277,8 @@ void SplitOps::per_layer_embed(const PreparedOp& op, Workspace& workspace) {
     for (std::size_t d = 0; d < all.ops.size(); ++d) {
         if (!all.ops[d]) continue;
         if (d != embedded) {
+            settle(embedded);
+            begin_on(workspace, d);
             on(embedded, [&](Ops& device) { device.read_rows(*a.parts[embedded], a.memory()); });
             on(d, [&](Ops& device) { device.write_rows(*a.parts[d], a.memory()); });
         }
@@ -268,9 +305,15 @@ void SplitOps::attention_out(const PreparedOp& op, Workspace& workspace) { run(&
 
 void SplitOps::mlp_in(const PreparedOp& op, Workspace& workspace) { run(&Ops::mlp_in, op, workspace); }
 
-void SplitOps::mlp_out(const PreparedOp& op, Workspace& workspace) { run(&Ops::mlp_out, op, workspace); }
+void SplitOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
+    run(&Ops::mlp_out, op, workspace);
+    pace(workspace);
+}
 
-void SplitOps::moe(const PreparedOp& op, Workspace& workspace) { run(&Ops::moe, op, workspace); }
+void SplitOps::moe(const PreparedOp& op, Workspace& workspace) {
+    run(&Ops::moe, op, workspace);
+    pace(workspace);
+}
 
 void SplitOps::per_layer(const PreparedOp& op, Workspace& workspace) { run(&Ops::per_layer, op, workspace); }
 
@@ -280,36 +323,43 @@ void SplitOps::lm_head(const PreparedOp& op, Workspace& workspace) { run(&Ops::l
 
 void SplitOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
     SplitWorkspace& a = self(workspace);
+    settle(a.last);
     on(a.last, [&](Ops& device) { device.sample(*a.parts[a.last], plans, slots); });
 }
 
 SampledToken SplitOps::sampled(Workspace& workspace, int32_t slot) {
     SplitWorkspace& a = self(workspace);
+    settle(a.last);
     return on(a.last, [&](Ops& device) { return device.sampled(*a.parts[a.last], slot); });
 }
 
 Candidates SplitOps::candidates(Workspace& workspace, int32_t slot) {
     SplitWorkspace& a = self(workspace);
+    settle(a.last);
     return on(a.last, [&](Ops& device) { return device.candidates(*a.parts[a.last], slot); });
 }
 
 std::span<float> SplitOps::logits(Workspace& workspace, int32_t i) {
     SplitWorkspace& a = self(workspace);
+    settle(a.last);
     return on(a.last, [&](Ops& device) { return device.logits(*a.parts[a.last], i); });
 }
 
 std::span<const float> SplitOps::residual(Workspace& workspace, int32_t t) {
     SplitWorkspace& a = self(workspace);
+    settle(a.current);
     return on(a.current, [&](Ops& device) { return device.residual(*a.parts[a.current], t); });
 }
 
 void SplitOps::read_rows(Workspace& workspace, std::span<float> to) {
     SplitWorkspace& a = self(workspace);
+    settle(a.current);
     on(a.current, [&](Ops& device) { device.read_rows(*a.parts[a.current], to); });
 }
 
 void SplitOps::write_rows(Workspace& workspace, std::span<const float> from) {
     SplitWorkspace& a = self(workspace);
+    settle(a.current);
     on(a.current, [&](Ops& device) { device.write_rows(*a.parts[a.current], from); });
 }
 

@@ -12,10 +12,17 @@
 // Threads:  as for the backends.
 // Cost:     a forward waits for the device wherever its rows cross, and is done when lm_head() returns. It allocates
 //           nothing.
-// Errors:   those of the backends, with the name of the device that failed before them. The list is then as it was: a
-//           forward can follow.
+// Limits:   a wait ends when the device has not gone on for `limit`. A device is called only when it has nothing to do,
+//           so that no call waits without a limit, and begins a forward when the rows come to it: until then it may be
+//           busy with the forward before. Many rows may take a while, so marks lie between their layers, and the host
+//           does not enqueue so many that it would meet the end of a queue of the driver. Devices of other hosts limit
+//           their waits themselves.
+// Errors:   those of the backends, with the name of the device that failed before them; Error as well when one does not
+//           answer in time. The list is then as it was: a forward can follow.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,12 +33,16 @@ namespace foresay::kernels {
 
 // The most backends in a list, bits of ModelShape::devices.
 inline constexpr int kMostDevices = 32;
+// Layers that a device may have before it when the host gives it more. A layer is some twenty calls, a queue of the
+// driver takes 1,024; and with fewer layers, a device would do less of a prompt's chunk beside the next one's.
+inline constexpr std::int64_t kMostMarksOfLayers = 32;
 
 class SplitOps final : public ListOps {
 public:
     // Between one and kMostDevices of them. `names`: of each, for messages: "cuda:1"; none: as they describe
     // themselves.
-    explicit SplitOps(std::vector<std::shared_ptr<Ops>> devices, std::vector<std::string> names = {});
+    explicit SplitOps(std::vector<std::shared_ptr<Ops>> devices, std::vector<std::string> names = {},
+                      std::chrono::milliseconds limit = kAnswerLimit);
 
     Ops& device(std::size_t i) { return *backends_[i]; }
     const Ops& device(std::size_t i) const { return *backends_[i]; }
@@ -90,6 +101,13 @@ private:
     // The part of a layer's device, which must be the op's: keys and values do not cross.
     static KvPages& part(const KvPages& kv, const PreparedOp& op, std::int32_t layer);
     static std::int32_t layer_of(const KvPages& kv, std::int32_t layer);
+    // Until device `d` has done all that it was given.
+    void settle(std::size_t d) const;
+    void before_pages(std::size_t d) const override { settle(d); }
+    // Begins the forward on device `d`, unless it has begun there.
+    void begin_on(Workspace& workspace, std::size_t d);
+    // After a layer, on the device that has the rows.
+    void pace(Workspace& workspace);
     // Makes device `d` the one that has the rows.
     void enter(Workspace& workspace, std::size_t d);
     // An op that needs no more than the rows, on its device.

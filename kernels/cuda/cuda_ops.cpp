@@ -382,6 +382,11 @@ public:
     void start(Workspace& workspace) override {
         run_part(self(workspace), [] {});
     }
+    void flush() override {
+        if (open_->workspace == nullptr) return;
+        const ContextScope scope = use();
+        run_open();
+    }
     bool idle() override { return stream_.has_run() && (copies_ == nullptr || copies_->has_run()); }
     void mark() override {
         const ContextScope scope = use();

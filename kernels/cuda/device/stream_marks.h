@@ -13,7 +13,7 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr std::int64_t kMostStreamMarks = 8;
+inline constexpr std::int64_t kMostStreamMarks = 40;  // more than kMostMarksOfLayers (kernels/split_ops.h)
 
 template <class Event>
 class StreamMarks {
