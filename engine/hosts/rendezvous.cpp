@@ -10,12 +10,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace foresay::engine {
 namespace {
@@ -207,14 +210,50 @@ Meeting receive_all(const Launch& launch, const kernels::NcclId& id) {
 
 // --------------------------------------------------------------------------------------------------- the others
 
+// A name that is looked up by a thread of its own, which may take as long as the resolver does: who does not want to
+// wait any more leaves it to its end. It has its own copy of all that it reads.
+struct LookUp {
+    std::string host, port;
+    std::mutex mutex;
+    std::condition_variable done;
+    bool is_done = false;
+    addrinfo* found = nullptr;  // null at the end: there is no such name, or not yet
+
+    LookUp(std::string name, std::string service) : host(std::move(name)), port(std::move(service)) {}
+    ~LookUp() {
+        if (found != nullptr) ::freeaddrinfo(found);
+    }
+    void run() {
+        addrinfo hints{};
+        hints.ai_socktype = SOCK_STREAM;
+        addrinfo* all = nullptr;
+        if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &all) != 0) all = nullptr;
+        const std::lock_guard lock(mutex);
+        found = all;
+        is_done = true;
+        done.notify_one();
+    }
+};
+
+// The addresses of rank 0; null: they are not known in time, or there are none.
+std::shared_ptr<const addrinfo> look_up(const Launch& launch, const Patience& patience) {
+    constexpr std::chrono::milliseconds kLook{100};
+    const auto name = std::make_shared<LookUp>(launch.host, std::to_string(launch.port));
+    {
+        const SignalsBlocked blocked;  // Ctrl-C is for those who wait
+        std::thread([name] { name->run(); }).detach();
+    }
+    std::unique_lock lock(name->mutex);
+    while (!name->done.wait_for(lock, kLook, [&] { return name->is_done; })) {
+        if (patience.over()) return nullptr;
+    }
+    return {name, name->found};
+}
+
 // Null: rank 0 is not there yet.
 Socket connect_to(const Launch& launch, const Patience& patience) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (::getaddrinfo(launch.host.c_str(), std::to_string(launch.port).c_str(), &hints, &found) != 0) return Socket();
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
-    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    const std::shared_ptr<const addrinfo> all = look_up(launch, patience);
+    for (const addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
         Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, one->ai_protocol));
         if (!socket) continue;
         if (::connect(socket.get(), one->ai_addr, one->ai_addrlen) == 0) return socket;

@@ -6,8 +6,7 @@
 // Threads:  any.
 // Cost:     returns when all ranks have come.
 // Errors:   Error: an address that cannot be used; a rank that was started with another number of ranks or has not come
-//           in time, by its number; Launch::interrupted, within a tenth of a second (a name that is looked up may take
-//           longer).
+//           in time, by its number; Launch::interrupted, within a tenth of a second.
 #pragma once
 
 #include <string>
