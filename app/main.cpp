@@ -6,6 +6,7 @@
 #include "app/command_line/parser.h"
 #include "app/hosts.h"
 #include "app/interrupt.h"
+#include "app/leave.h"
 #include "app/log.h"
 #include "app/output.h"
 #include "base/error.h"
@@ -55,5 +56,6 @@ int main(int argc, char** argv) {
     foresay::app::catch_signals();
     const int status = foresay::app::guarded(argc, argv);
     foresay::app::end_if_asked();
+    foresay::app::leave_if_a_device_hangs(status);
     return status;
 }

@@ -272,6 +272,7 @@ std::string DividedOps::late_ranks() const {
         std::this_thread::yield();
         late = running();
     }
+    give_up(late);
     if (late == 0) {
         std::uint32_t waited = 0;
         for (std::size_t r = 0; r < backends_.size(); ++r) {

@@ -38,12 +38,19 @@ int64_t ListOps::unreached_of(std::uint32_t together) const {
     return marks;
 }
 
-void ListOps::give_up(std::size_t i, std::uint32_t together) const {
+void ListOps::give_up(std::uint32_t backends) const {
+    for (std::size_t i = 0; i < backends_.size(); ++i) {
+        if ((backends >> i & 1u) != 0 && progress_[i] != nullptr) progress_[i]->give_up();
+    }
+}
+
+void ListOps::end_wait(std::size_t i, std::uint32_t together) const {
     // Each that has not run yet may be the cause.
     std::uint32_t late = 1u << i;
     for (std::size_t of = 0; of < backends_.size(); ++of) {
         if ((together >> of & 1u) != 0 && !idle(of)) late |= 1u << of;
     }
+    give_up(late);
     giving_up();
     throw Error(all_names(late) + ((late & (late - 1)) != 0 ? " have" : " has") + " not answered for " +
                 std::to_string(limit_.count()) + " ms, so the answer ends here");

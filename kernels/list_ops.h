@@ -101,6 +101,8 @@ protected:
     // each other and `i` among them, has gone on for the limit.
     template <class Done>
     void await(std::size_t i, std::uint32_t together, const Done& done) const;
+    // Those that are late: they must not be waited for when something is destroyed.
+    void give_up(std::uint32_t backends) const;
     // Called before await() throws.
     virtual void giving_up() const {}
 
@@ -114,7 +116,7 @@ protected:
 private:
     // Signs of life of `together`: another number is one.
     std::int64_t unreached_of(std::uint32_t together) const;
-    [[noreturn]] void give_up(std::size_t i, std::uint32_t together) const;
+    [[noreturn]] void end_wait(std::size_t i, std::uint32_t together) const;
 
     std::vector<Progress*> progress_;
     std::chrono::milliseconds limit_;
@@ -133,7 +135,7 @@ void ListOps::await(std::size_t i, std::uint32_t together, const Done& done) con
             marks = fewer;
             end = now + limit_;
         }
-        if (now >= end) give_up(i, together);
+        if (now >= end) end_wait(i, together);
     }
 }
 

@@ -27,6 +27,9 @@ public:
     // have not been reached yet. Few at a time: kMostMarksOfLayers of split_ops.h.
     virtual void mark() {}
     virtual std::int64_t unreached() { return 0; }
+
+    // It has not answered in time: until it has done what it was given, nothing may wait for it (kernels/given_up.h).
+    virtual void give_up() {}
 };
 
 }  // namespace foresay::kernels

@@ -36,6 +36,7 @@
 #include "kernels/cuda/hosts/device_rows.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
+#include "kernels/given_up.h"
 #include "kernels/kv_names.h"
 #include "kernels/layer_share.h"
 #include "kernels/op_checks.h"
@@ -76,6 +77,7 @@ public:
           }()) {}
     // Prepared ops, caches and workspaces may outlive the backend; work on the stream may still use what goes with it.
     ~CudaOps() override {
+        if (any_device_hangs()) return;
         const DeviceScope scope(device_.info().index, std::nothrow);
         cudaStreamSynchronize(stream_);
         if (copies_ != nullptr) cudaStreamSynchronize(*copies_);
@@ -394,6 +396,12 @@ public:
         marks_->mark(stream_);
     }
     int64_t unreached() override { return marks_ != nullptr ? marks_->unreached() : 0; }
+    // The stream stays as long as the process. Copies beside it end when it and those of other devices do.
+    void give_up() override {
+        give_up_device(&stream_, [](const void* stream) {
+            return cudaStreamQuery(*static_cast<const Stream*>(stream)) == cudaErrorNotReady;
+        });
+    }
     void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override {
         CudaWorkspace& w = self(workspace);
         check(std::ssize(to) == w.rows() * w.row_values(values, width), "memory of other rows");

@@ -30,6 +30,7 @@ public:
     bool hangs = false;
     milliseconds pace{0};
     int layers = 0;  // that were called
+    int given_up = 0;
 
     void flush() override {
         if (!std::exchange(called_, false)) return;
@@ -44,6 +45,7 @@ public:
         }
         return done_ == made_;
     }
+    void give_up() override { ++given_up; }
     void mark() override { marks_.push_back(made_); }
     std::int64_t unreached() override {
         idle();
@@ -141,6 +143,8 @@ TEST(LayerLimits, ADeviceThatHangsIsNamedAndTheNextAnswerIsWhole) {
         EXPECT_EQ(two.step(), sentence);
         EXPECT_EQ(two.step(), sentence) << "found again";
         EXPECT_LT(Clock::now() - start, milliseconds(2000));
+        EXPECT_EQ(device.given_up, 2) << "so that its end does not wait either";
+        EXPECT_EQ(two.first.given_up + two.second.given_up, 2);
         device.hangs = false;
         EXPECT_EQ(two.step(), "no error");
         EXPECT_EQ(two.row, expected);

@@ -42,6 +42,7 @@ class Queue final : public SharingOps {
 public:
     explicit Queue(kernels::Ops& inner) : SharingOps(inner) {}
     bool idle() override { return unreached() == 0; }
+    void give_up() override { ++given_up; }
     void mark() override {
         if (unreached() == 0) moved_ = Clock::now();
         ++made;
@@ -65,6 +66,7 @@ public:
     milliseconds pace{0};
     std::int64_t stops = kNever;
     std::int64_t made = 0;
+    int given_up = 0;
 
 private:
     std::int64_t reached_ = 0;
@@ -99,6 +101,8 @@ TEST(RankLimits, ManyRowsAreNoReasonToWaitLonger) {
     queues.second.stops = 0;
     EXPECT_EQ(error_of([&] { queues.context.prefill(queues.tokens); }),
               "cuda:1 has not answered for 60 ms, so the answer ends here");
+    EXPECT_EQ(queues.second.given_up, 1);
+    EXPECT_EQ(queues.first.given_up, 0);
     // And the next forward comes when it goes on.
     queues.second.go_on();
     EXPECT_TRUE(queues.context.prefill(queues.tokens));
@@ -159,11 +163,13 @@ public:
         ++mended;
     }
     bool idle() override { return !hangs_ || !hangs; }
+    void give_up() override { ++given_up; }
 
     std::optional<std::uint32_t> deaf;  // the next forwards end without the values of these
     bool hangs = false;                 // in the next forward, until it does not
     bool refuses = false;
     int mended = 0;
+    int given_up = 0;
 
 private:
     bool hangs_ = false;
@@ -214,6 +220,8 @@ TEST(RankLimits, TheOneThatIsLateIsNamedAndNotThoseThatWaited) {
     linked.deafen({kUnknown, std::nullopt, kUnknown});
     linked.each[1]->hangs = true;
     EXPECT_EQ(linked.step(), "cuda:1 has not passed on its values in time, so the answer ends here");
+    EXPECT_EQ(linked.each[1]->given_up, 1) << "so that its end does not wait either";
+    EXPECT_EQ(linked.each[0]->given_up + linked.each[2]->given_up, 0);
     linked.each[1]->hangs = false;
     linked.deafen({});
     EXPECT_EQ(linked.step(), "no error");

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "kernels/cuda/device/probe.h"
 #include "kernels/cuda_info.h"
+#include "kernels/given_up.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels {
@@ -90,9 +91,10 @@ void* device_allocate(std::size_t bytes) {
     return memory;
 }
 
-// cudaFree waits until the device no longer uses the memory. Its status is ignored: destructors run while the process
-// ends, when the driver may be gone.
+// cudaFree waits until the device, and each that reaches it, no longer uses the memory. Its status is ignored:
+// destructors run while the process ends, when the driver may be gone.
 void device_free(void* memory, int device) noexcept {
+    if (any_device_hangs()) return;
     const DeviceScope scope(device, std::nothrow);
     cudaFree(memory);
 }
@@ -112,6 +114,7 @@ void* mapped_allocate(std::size_t bytes) {
 }
 
 void pinned_free(void* memory, int device) noexcept {
+    if (any_device_hangs()) return;
     const DeviceScope scope(device, std::nothrow);
     cudaFreeHost(memory);
 }

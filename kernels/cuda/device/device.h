@@ -5,6 +5,7 @@
 // Devices:  CUDA keeps a current device for each thread. Memory, streams and events belong to the device that was
 //           current when they were made; they remember it, and their destructors select it again. Everything else runs
 //           on the current device: a public method of the backend opens a DeviceScope first.
+// Hangs:    while a device that was given up is busy (kernels/given_up.h), destructors leave all as it is.
 // Threads:  a DeviceScope holds the device's lock, so that one thread at a time uses a device. A buffer takes the lock
 //           to free its memory.
 // Cost:     allocations synchronise the device; they belong into prepare() and allocate*(), never into a forward.
@@ -21,6 +22,8 @@
 #include <span>
 #include <string>
 #include <utility>
+
+#include "kernels/given_up.h"
 
 namespace foresay::kernels::cuda {
 
@@ -87,7 +90,7 @@ public:
         return Stream(handle);
     }
     ~Stream() {
-        if (handle_ == nullptr) return;
+        if (handle_ == nullptr || any_device_hangs()) return;
         const DeviceScope scope(device_, std::nothrow);
         cudaStreamDestroy(handle_);
     }
@@ -124,6 +127,7 @@ public:
         cuda_check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cannot make an event");
     }
     ~Event() {
+        if (any_device_hangs()) return;
         const DeviceScope scope(device_, std::nothrow);
         cudaEventDestroy(handle_);
     }

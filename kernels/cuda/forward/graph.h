@@ -23,9 +23,10 @@ public:
     }
     bool empty() const { return exec_ == nullptr; }
     void reset() noexcept {
-        if (exec_ == nullptr) return;
+        const cudaGraphExec_t exec = std::exchange(exec_, nullptr);
+        if (exec == nullptr || any_device_hangs()) return;
         const DeviceScope scope(device_, std::nothrow);
-        cudaGraphExecDestroy(std::exchange(exec_, nullptr));
+        cudaGraphExecDestroy(exec);
     }
     // Captures what `body` enqueues on the stream.
     template <class Body>

@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/attention/flash_decode.h"
 #include "kernels/cuda/device/probe.h"
+#include "kernels/given_up.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -102,6 +103,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
 
 CudaWorkspace::~CudaWorkspace() {
     if (open_->workspace == this) open_->workspace = nullptr;
+    if (any_device_hangs()) return;
     const DeviceScope scope(device.info().index, std::nothrow);
     // Kernels and copies may still use the memory that is freed now.
     cudaStreamSynchronize(stream);
