@@ -40,20 +40,26 @@ std::int32_t batch_decode_rows(std::int32_t sequences, std::int32_t least) {
 std::int64_t Engine::State::contexts_with_room(const core::ContextOptions& context, bool with_draft) const {
     if (list == nullptr && ranks == nullptr) {
         const std::int64_t own = ops->free_memory();
-        std::int64_t each = ops->kv_bytes(target->kv_shape(), core::pages_for(context.length), context.kv_format);
-        if (with_draft) each += ops->kv_bytes(draft->kv_shape(), core::pages_for(draft_context()), context.kv_format);
+        const auto bytes_of = [&](const kernels::KvShape& shape, std::int32_t length) {
+            const std::int32_t pages = core::pages_for(length);
+            return ops->kv_bytes(shape, pages, context.kv_format) +
+                   ops->expanded_kv_bytes(shape, pages, context.kv_format);
+        };
+        std::int64_t each = bytes_of(target->kv_shape(), context.length);
+        if (with_draft) each += bytes_of(draft->kv_shape(), draft_context());
         return (own >= 0 ? own : speculative::available_memory()) / 2 / std::max<std::int64_t>(1, each);
     }
     // Each device has the keys and values of its own layers or heads. place_layers() and place_rows() have left room
     // for some contexts.
+    const kernels::ListOps& all = list != nullptr ? static_cast<const kernels::ListOps&>(*list) : *ranks;
     const auto kv_bytes_on = [&](std::size_t d, const kernels::KvShape& shape, std::int32_t length) {
         const std::int32_t pages = core::pages_for(length);
-        return list != nullptr ? list->kv_bytes_on(d, shape, pages, context.kv_format)
-                               : ranks->kv_bytes_on(d, shape, pages, context.kv_format);
+        return all.kv_bytes_on(d, shape, pages, context.kv_format) +
+               all.expanded_kv_bytes_on(d, shape, pages, context.kv_format);
     };
     const std::int64_t placed = placed_contexts;
     std::int64_t least = std::numeric_limits<std::int64_t>::max(), on_host = 0;
-    for (std::size_t d = 0; d < (list != nullptr ? list->size() : ranks->size()); ++d) {
+    for (std::size_t d = 0; d < all.size(); ++d) {
         std::int64_t each = kv_bytes_on(d, target->kv_shape(), context.length);
         if (with_draft) each += kv_bytes_on(d, draft->kv_shape(), draft_context());
         if (each == 0) continue;

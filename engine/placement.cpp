@@ -186,12 +186,18 @@ void Engine::State::place_layers(OpenedParts& parts) const {
         rooms[d].bytes_per_second = loops[d] ? 1.0 : std::max(1.0, engine::read_bandwidth(list.device(d)));
     }
 
+    std::vector<std::int64_t> expanded_kv;  // by device
+    for (std::size_t d = 0; d < list.size(); ++d) {
+        expanded_kv.push_back(list.device(d).expanded_kv_bytes(core::kv_shape(source.config()),
+                                                               core::pages_for(context.length), context.kv_format));
+    }
     core::LayerSplit split = next.device_layers;
     // Keys and values of as many contexts as sequences ask for, or of as many as have room.
     const auto with_contexts = [&](std::int32_t contexts) {
         std::vector<core::DeviceRoom> wanted = rooms;
-        for (core::DeviceRoom& room : wanted) {
-            for (std::int64_t& layer : room.kv) layer *= contexts;
+        for (std::size_t d = 0; d < wanted.size(); ++d) {
+            for (std::int64_t& layer : wanted[d].kv) layer *= contexts;
+            wanted[d].workspace += contexts * expanded_kv[d];
         }
         if (parts.draft.source) wanted[drafts].memory -= draft_needs(contexts);
         return wanted;

@@ -31,10 +31,13 @@ void measure(std::vector<Rank>& ranks, core::ModelSource& source, kernels::Divid
              const core::ContextOptions& context, std::int32_t contexts, std::int64_t expanded) {
     const core::RowBytes bytes = core::row_bytes(source, ops.shares(), expanded);
     const kernels::KvShape kv = core::kv_shape(source.config());
+    const std::int32_t pages = core::pages_for(context.length);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
         ranks[r].read = bytes.read[r];
+        const std::int64_t of_context = ops.kv_bytes_on(r, kv, pages, context.kv_format) +
+                                        ops.expanded_kv_bytes_on(r, kv, pages, context.kv_format);
         ranks[r].needed =
-            bytes.weights[r] + contexts * ops.kv_bytes_on(r, kv, core::pages_for(context.length), context.kv_format) +
+            bytes.weights[r] + contexts * of_context +
             ops.workspace_bytes_on(r, source.config().shape, std::max(context.prefill_rows, context.decode_rows),
                                    context.decode_rows);
         if (r == 0 && !ranks[r].on_host) ranks[r].needed += bytes.tables;

@@ -255,6 +255,11 @@ int64_t DividedOps::kv_bytes_on(std::size_t r, const KvShape& shape, int32_t pag
     return own.layers.empty() ? 0 : backends_[r]->kv_bytes(own, pages, format);
 }
 
+int64_t DividedOps::expanded_kv_bytes_on(std::size_t r, const KvShape& shape, int32_t pages, KvFormat format) const {
+    const KvShape own = kv_of(r, shape);
+    return own.layers.empty() ? 0 : backends_[r]->expanded_kv_bytes(own, pages, format);
+}
+
 std::unique_ptr<KvPages> DividedOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
     auto kv = std::make_unique<Kv>();
     kv->shape = shape;

@@ -92,6 +92,8 @@ public:
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
 
     std::int64_t kv_bytes_on(std::size_t r, const KvShape& shape, std::int32_t pages, KvFormat format) const override;
+    std::int64_t expanded_kv_bytes_on(std::size_t r, const KvShape& shape, std::int32_t pages,
+                                      KvFormat format) const override;
     std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                  std::int32_t max_logit_rows) const override;
     std::int64_t workspace_bytes_on(std::size_t r, const ModelShape& shape, std::int32_t max_rows,

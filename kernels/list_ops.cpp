@@ -112,6 +112,12 @@ int64_t ListOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) 
     return bytes;
 }
 
+int64_t ListOps::expanded_kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    int64_t bytes = 0;
+    for (std::size_t i = 0; i < backends_.size(); ++i) bytes += expanded_kv_bytes_on(i, shape, pages, format);
+    return bytes;
+}
+
 void ListOps::copy_page(KvPages& kv, int32_t from, int32_t to) {
     auto& all = static_cast<Pages&>(kv);
     for (std::size_t i = 0; i < backends_.size(); ++i) {

@@ -58,6 +58,9 @@ public:
     // The same, of what backend `i` has.
     virtual std::int64_t kv_bytes_on(std::size_t i, const KvShape& shape, std::int32_t pages,
                                      KvFormat format) const = 0;
+    std::int64_t expanded_kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override;
+    virtual std::int64_t expanded_kv_bytes_on(std::size_t i, const KvShape& shape, std::int32_t pages,
+                                              KvFormat format) const = 0;
     void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) override;
     void read_page(KvPages& kv, std::int32_t page, std::span<std::byte> to) override;
     void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) override;

@@ -368,6 +368,11 @@ public:
     virtual std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const = 0;
     virtual std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                          std::int32_t max_logit_rows) const;
+    // Bytes that a workspace takes in addition when the rows of a prompt first attend to a cache of such pages: where
+    // these are codes, a layer of it as such rows read it.
+    virtual std::int64_t expanded_kv_bytes(const KvShape& /*shape*/, std::int32_t /*pages*/, KvFormat) const {
+        return 0;
+    }
     virtual std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) = 0;
     virtual std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                           std::int32_t max_logit_rows) = 0;

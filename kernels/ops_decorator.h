@@ -42,6 +42,9 @@ public:
                                  std::int32_t max_logit_rows) const override {
         return inner_->workspace_bytes(shape, max_rows, max_logit_rows);
     }
+    std::int64_t expanded_kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override {
+        return inner_->expanded_kv_bytes(shape, pages, format);
+    }
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) override {
         return inner_->allocate_kv(shape, pages, format);
     }

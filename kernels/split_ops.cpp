@@ -151,6 +151,11 @@ int64_t SplitOps::kv_bytes_on(std::size_t d, const KvShape& shape, int32_t pages
     return part.layers.empty() ? 0 : backends_[d]->kv_bytes(part, pages, format);
 }
 
+int64_t SplitOps::expanded_kv_bytes_on(std::size_t d, const KvShape& shape, int32_t pages, KvFormat format) const {
+    const KvShape own = part_of(shape, d);
+    return own.layers.empty() ? 0 : backends_[d]->expanded_kv_bytes(own, pages, format);
+}
+
 std::unique_ptr<KvPages> SplitOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
     auto kv = std::make_unique<Kv>();
     kv->shape = shape;

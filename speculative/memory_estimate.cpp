@@ -93,10 +93,12 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     if (device) estimate.weights += source.expanded_bytes();
     if (ops.describe().name == "cpu") estimate.weights -= core::narrowed_bytes(source);
     const std::int64_t pages = core::pages_for(options.length);
-    estimate.cache = ops.kv_bytes(core::kv_shape(config),
-                                  static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);
+    const kernels::KvShape kv = core::kv_shape(config);
+    const auto all_pages = static_cast<std::int32_t>(pages * std::max(1, options.sequences));
+    estimate.cache = ops.kv_bytes(kv, all_pages, options.kv_format);
     const std::int64_t rows = std::max(options.prefill_rows, options.decode_rows);
-    estimate.activations = ops.workspace_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows);
+    estimate.activations = ops.workspace_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows) +
+                           ops.expanded_kv_bytes(kv, all_pages, options.kv_format);
     return estimate;
 }
 

@@ -168,6 +168,15 @@ public:
     int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
         return CudaWorkspace::bytes_of(shape, max_rows, max_logit_rows);
     }
+    // The widest layer in float16 (ForwardRunner::expand_kv).
+    int64_t expanded_kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const override {
+        int64_t bytes = 0;
+        if (format == KvFormat::f16) return bytes;
+        for (const KvLayer& layer : shape.layers) {
+            bytes = std::max(bytes, kv_bytes(KvShape({layer}), pages, KvFormat::f16));
+        }
+        return bytes;
+    }
     // Memory of a model's forwards. Sizes can be asked for without allocating.
 
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override {

@@ -155,11 +155,14 @@ bool HostServer::State::serve(MessageKind kind, MessageReader reader) {
         case MessageKind::free_memory:
             answer(message.put(options.free_memory(device_of(reader))));
             return true;
-        case MessageKind::kv_bytes: {
+        case MessageKind::kv_bytes:
+        case MessageKind::expanded_kv_bytes: {
             const std::size_t d = device_of(reader);
             const KvShape shape = get_kv_shape(reader);
             const auto pages = reader.get<int32_t>();
-            answer(message.put(device(d).kv_bytes(shape, pages, reader.get<KvFormat>())));
+            const auto format = reader.get<KvFormat>();
+            answer(message.put(kind == MessageKind::kv_bytes ? device(d).kv_bytes(shape, pages, format)
+                                                             : device(d).expanded_kv_bytes(shape, pages, format)));
             return true;
         }
         case MessageKind::workspace_bytes: {

@@ -11,6 +11,7 @@
 //             free_memory           device -> bytes
 //             kv_bytes              device, KvShape, pages, format -> bytes
 //             workspace_bytes       device, ModelShape, rows, logit rows -> bytes
+//             expanded_kv_bytes     device, KvShape, pages, format -> bytes
 //             load                  what the engine says (engine/hosts/) -> nothing: the rank begins to load
 //             load_status           -> LoadStatus
 //             allocate_kv           device, KvShape, pages, format -> id, bytes
@@ -42,7 +43,7 @@ namespace foresay::kernels {
 
 // To be raised when a message changes. The block, and where the header has this number, must stay as they are, so that
 // ranks of two versions can tell.
-inline constexpr std::uint32_t kHostProtocol = 1;
+inline constexpr std::uint32_t kHostProtocol = 2;
 inline constexpr std::size_t kBlock = 8192;
 
 enum class MessageKind : std::uint16_t {
@@ -53,6 +54,7 @@ enum class MessageKind : std::uint16_t {
     free_memory,
     kv_bytes,
     workspace_bytes,
+    expanded_kv_bytes,
     load,
     load_status,
     allocate_kv,

@@ -87,12 +87,20 @@ void RemoteOps::wait(Workspace& workspace) {
 
 // --------------------------------------------------------------------------------------------------------- loading
 
-int64_t RemoteOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
-    Message request(MessageKind::kv_bytes);
+int64_t RemoteOps::ask_kv(MessageKind kind, const KvShape& shape, int32_t pages, KvFormat format) const {
+    Message request(kind);
     request.put(device_.device);
     put_shape(request, shape);
     request.put(pages).put(format);
     return group_->ask(device_.rank, request).get<int64_t>();
+}
+
+int64_t RemoteOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    return ask_kv(MessageKind::kv_bytes, shape, pages, format);
+}
+
+int64_t RemoteOps::expanded_kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    return ask_kv(MessageKind::expanded_kv_bytes, shape, pages, format);
 }
 
 int64_t RemoteOps::workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const {

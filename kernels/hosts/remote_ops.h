@@ -65,6 +65,7 @@ public:
     std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override;
     std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                  std::int32_t max_logit_rows) const override;
+    std::int64_t expanded_kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                   std::int32_t max_logit_rows) override;
@@ -110,6 +111,8 @@ private:
     struct Op final : PreparedOp {
         std::int32_t number = 0;
     };
+    // What the device says to a message about such pages.
+    std::int64_t ask_kv(MessageKind kind, const KvShape& shape, std::int32_t pages, KvFormat format) const;
     template <class Spec>
     std::unique_ptr<PreparedOp> count(const Spec& spec) {
         auto op = std::make_unique<Op>();

@@ -38,7 +38,7 @@ core::Config pair(const std::string& more = "") {
 core::Config alone(const std::string& more) { return load("none", more); }
 
 // The host as a card: with memory of its own, and the fastest of all.
-class Card final : public kernels::OpsDecorator {
+class Card : public kernels::OpsDecorator {
 public:
     explicit Card(const std::int64_t& free) : OpsDecorator(kernels::make_cpu_ops({1, ""})), free_(free) {}
     std::int64_t free_memory() const override { return free_; }
@@ -46,6 +46,15 @@ public:
 
 private:
     const std::int64_t& free_;
+};
+
+// One that keeps a layer of a cache of codes as it was, too.
+class ExpandingCard final : public Card {
+public:
+    using Card::Card;
+    std::int64_t expanded_kv_bytes(const kernels::KvShape&, std::int32_t, kernels::KvFormat format) const override {
+        return format == kernels::KvFormat::f16 ? 0 : 10 * kMib;
+    }
 };
 
 // The host, whose feed-forward networks may be made to fail.
@@ -99,6 +108,17 @@ TEST(Devices, ACardNeedsRoomForTheKeysOfItsOwnLayers) {
     EXPECT_EQ(contexts(engine, 64), 64);
     free = 0;
     EXPECT_EQ(contexts(engine, 64), 1);
+}
+
+TEST(Devices, ACacheOfCodesNeedsALayerMoreThatPromptsRead) {
+    std::int64_t free = std::int64_t{1} << 40;
+    const auto bytes = [&](const auto& options, const std::string& cache) {
+        const std::string more = "runtime.device_layers = [6, 6]\nruntime.kv_cache = \"" + cache + "\"\n";
+        return Engine::open(alone(more), options).placement()[0].bytes;
+    };
+    const EngineOptions plain = beside_the_host<Card>(free), expanding = beside_the_host<ExpandingCard>(free);
+    EXPECT_EQ(bytes(expanding, "q8"), bytes(plain, "q8") + 10 * kMib);
+    EXPECT_EQ(bytes(expanding, "f16"), bytes(plain, "f16"));
 }
 
 // Layers make room for the sequences that will run, and fewer of these run where all do not fit.

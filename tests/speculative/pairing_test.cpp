@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "kernels/kv_names.h"
+#include "kernels/ops_decorator.h"
+#include "kernels/split_ops.h"
 #include "speculative/drafters/model_drafter.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
@@ -103,6 +105,41 @@ TEST(Memory, IsEstimatedAndRefusedWithNumbers) {
     EXPECT_GT(speculative::available_memory(), 1 << 20);
     EXPECT_EQ(speculative::format_bytes(1536), "1.5 KiB");
     EXPECT_EQ(speculative::format_bytes(10), "10 bytes");
+}
+
+// A device that keeps a layer of codes in float16 beside the cache while a prompt is read.
+class Expands final : public kernels::OpsDecorator {
+public:
+    explicit Expands(kernels::Ops& inner) : OpsDecorator(inner) {}
+    std::int64_t expanded_kv_bytes(const kernels::KvShape& shape, std::int32_t pages,
+                                   kernels::KvFormat format) const override {
+        const bool codes = format != kernels::KvFormat::f16;
+        return codes ? kv_bytes(kernels::KvShape({shape.layers.front()}), pages, kernels::KvFormat::f16) : 0;
+    }
+};
+
+TEST(Memory, CountsTheLayerOfACacheOfCodesThatPromptsRead) {
+    auto source = core::ModelSource::open(bundled_path("target"));
+    kernels::Ops& plain = fast_backend().ops();
+    Expands device(plain);
+    const auto working_memory = [&](const kernels::Ops& ops, kernels::KvFormat format) {
+        const core::ContextOptions options{.length = 2048, .sequences = 3, .kv_format = format};
+        return speculative::estimate_memory(*source, options, ops).activations;
+    };
+    using kernels::KvFormat;
+    EXPECT_EQ(working_memory(device, KvFormat::f16), working_memory(plain, KvFormat::f16));
+    // Three contexts of 2048 positions, K and V, 4 heads of 64, at 2 bytes.
+    EXPECT_EQ(working_memory(device, KvFormat::q8), working_memory(plain, KvFormat::q8) + 3 * 2048LL * 2 * 256 * 2);
+    // Layers on two devices: each has one of its own.
+    kernels::SplitOps split({std::shared_ptr<kernels::Ops>(std::shared_ptr<kernels::Ops>(), &device),
+                             std::shared_ptr<kernels::Ops>(std::shared_ptr<kernels::Ops>(), &device)});
+    kernels::KvShape shape = core::kv_shape(source->config());
+    const std::int64_t one = device.expanded_kv_bytes(shape, 8, KvFormat::q8);
+    for (std::size_t i = shape.layers.size() / 2; i < shape.layers.size(); ++i) shape.layers[i].device = 1;
+    EXPECT_EQ(split.expanded_kv_bytes(shape, 8, KvFormat::q8), 2 * one);
+    for (kernels::KvLayer& layer : shape.layers) layer.device = 1;
+    EXPECT_EQ(split.expanded_kv_bytes_on(0, shape, 8, KvFormat::q8), 0);
+    EXPECT_EQ(split.expanded_kv_bytes(shape, 8, KvFormat::q8), one);
 }
 
 // Eight contexts that a memory holds in four bits, and two of them in float16; each has the logits that it has alone.

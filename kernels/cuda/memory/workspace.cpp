@@ -55,7 +55,7 @@ AttendWork attend_work(const Batch& batch, int32_t room, int32_t furthest) {
 }  // namespace
 
 // Most of what the constructor allocates; callers plan memory by it. Left out are the memory of sampling and what grows
-// with batches. The largest of that is expanded_kv, a layer of the cache in float16, which only caches of codes need.
+// with batches; the largest of that, expanded_kv, is counted by Ops::expanded_kv_bytes().
 int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) {
     const RowFloats row(shape);
     const int64_t per_row = 2 * row.x + 2 * row.q + row.ff + row.raw + row.per_layer;
