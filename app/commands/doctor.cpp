@@ -1,10 +1,12 @@
 // foresay doctor: one page about this machine: what is there, whether it keeps the laws, and how fast it is beside its
 // limits. For a bug report, or before a purchase.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "app/bench/bench.h"
@@ -47,8 +49,11 @@ public:
         add_json_flag(parser, json_);
         parser.details(
             "Checks every device of this machine with the model of CONFIG, or with the bundled pair: the bits of rows\n"
-            "alone and among others, and texts with and without speculation. Then measures speed. --device picks one\n"
-            "device. The status is 1 if a check fails.\n");
+            "alone and among others, and texts with and without speculation. GPUs of one kind must make the same, "
+            "each\n"
+            "alone and two of them with each layer divided. Then measures speed. --device picks one device. The "
+            "status\n"
+            "is 1 if a check fails.\n");
     }
 
     int run() override {
@@ -56,8 +61,7 @@ public:
             section("build", build_facts());
             section("machine", machine_facts());
             section("files", file_facts());
-            const std::vector<std::string> devices = chosen_devices();
-            for (const std::string& device : devices) examine(device);
+            for (const Place& place : chosen_places()) examine(place);
         } catch (const Interrupted&) {
             if (json_) print(report_.dump(2) + "\n");
             return kCancelled;
@@ -74,6 +78,14 @@ public:
 
 private:
     class Interrupted {};
+
+    // A device, or several, separated by commas, that have a model together: each some layers, or some of each layer.
+    struct Place {
+        std::string devices;
+        bool divided = false;
+        std::string like;  // the device alone that must make the same; empty: there is none
+        std::string title() const { return devices + (divided ? ", each layer divided" : ""); }
+    };
 
     void heading(const std::string& title) {
         title_ = title;
@@ -96,20 +108,37 @@ private:
         line(name, "PROBLEM: " + text);
     }
 
-    // The device of --device or of a configuration, unless that is "auto".
-    std::vector<std::string> chosen_devices() const {
+    // The device of --device or of a configuration. If that is "auto": each, and two GPUs of one kind together.
+    std::vector<Place> chosen_places() const {
         const core::Config config = Configuration(options_).config();
-        std::string device = config.device;
         if (!config.devices.empty()) {
-            device.clear();
-            for (const std::string& name : config.devices) device += (device.empty() ? "" : ",") + name;
+            Place list;
+            for (const std::string& name : config.devices) list.devices += (list.devices.empty() ? "" : ",") + name;
+            list.divided = std::get<std::string>(config.setting("runtime.split_mode").value) == "row";
+            if (list.divided) list.like = config.devices.front();
+            return {list};
         }
-        return device == "auto" ? usable_devices() : std::vector<std::string>{device};
+        if (config.device != "auto") return {{config.device}};
+        const std::vector<std::string> devices = usable_devices();
+        std::vector<Place> places;
+        Place pair;
+        for (const std::string& device : devices) {
+            const std::string first = first_of_its_kind(devices, device);
+            places.push_back({device, false, first != device ? first : ""});
+            if (first != device && pair.devices.empty()) pair = {first + "," + device, true, first};
+        }
+        if (pair.divided) places.push_back(pair);
+        return places;
     }
 
-    Options options_for(const std::string& device, const std::string& cache) const {
+    void override_place(Options& options, const Place& place) const {
+        override_device(options, place.devices);
+        if (place.divided) override_key(options, "--split-mode", "runtime.split_mode", "\"row\"");
+    }
+
+    Options options_for(const Place& place, const std::string& cache) const {
         Options options = options_;
-        override_device(options, device);
+        override_place(options, place);
         if (!cache.empty())
             override_key(options, "--kv-cache", "runtime.kv_cache", core::to_toml(core::ConfigValue(cache)));
         options.append_temperature = true;  // check_laws() sets it
@@ -117,17 +146,18 @@ private:
         return options;
     }
 
-    void examine(const std::string& device) {
-        heading(device);
-        guarded("laws", [&] { check_laws(device); });
+    void examine(const Place& place) {
+        heading(place.title());
+        guarded("laws", [&] { check_laws(place); });
         const bool usable = guarded("speed", [&] {
-            OpenedEngine engine(options_for(device, ""), {});
+            OpenedEngine engine(options_for(place, ""), {});
             const double bandwidth = engine.read_bandwidth();
             line("read bandwidth", format("%.1f GB/s", bandwidth / 1e9));
             measure(engine, "model", bandwidth);
+            if (place.divided) line("ways between the devices", engine.backend());
         });
-        if (!usable || device.find("cuda") == device.npos || !options_.shape.empty()) return;
-        for (const ShapeToTry& shape : kShapes) guarded(shape.shape, [&] { measure_shape(device, shape); });
+        if (!usable || place.devices.find("cuda") == std::string::npos || !options_.shape.empty()) return;
+        for (const ShapeToTry& shape : kShapes) guarded(shape.shape, [&] { measure_shape(place, shape); });
     }
 
     // An error of one check is a line, and the others follow. False after an error.
@@ -146,14 +176,35 @@ private:
         }
     }
 
-    void check_laws(const std::string& device) {
+    EngineNeeds law_needs() const { return {.tokenizer = options_.shape.empty()}; }
+
+    // What a device makes alone. Null, and a line says so: it has no room for the model, for one.
+    const Sample* sample_of(const std::string& device, const std::string& cache) {
+        const auto [place, first] = samples_.try_emplace({device, cache});
+        if (!first) return &place->second;
+        try {
+            place->second = take_sample(OpenedEngine(options_for({device}, cache), law_needs()));
+            return &place->second;
+        } catch (const Error& error) {
+            samples_.erase(place);
+            line("the same as " + device + " alone, " + cache, "not compared: " + std::string(error.what()));
+            return nullptr;
+        }
+    }
+
+    void check_laws(const Place& place) {
         for (const std::string cache : {"f16", "q8"}) {
-            OpenedEngine engine(options_for(device, cache), {.tokenizer = options_.shape.empty()});
+            const Sample* const expected = place.like.empty() ? nullptr : sample_of(place.like, cache);
+            OpenedEngine engine(options_for(place, cache), law_needs());
             const auto report = [&](const LawCheck& check, const std::string& with) {
                 const std::string name = check.name + ", " + with;
                 check.holds ? line(name, "ok, " + check.detail) : problem(name, check.detail);
             };
             for (const LawCheck& check : check_rows(engine)) report(check, cache);
+            if (expected != nullptr) report(check_same(place.like, *expected, take_sample(engine)), cache);
+            if (place.like.empty() && place.devices.starts_with("cuda")) {
+                samples_[{place.devices, cache}] = take_sample(engine);
+            }
             if (!engine.has_tokenizer()) continue;
             for (const std::string temperature : {"0.0", "0.8"}) {
                 engine.set("sampling.temperature.value=" + temperature, "foresay doctor");
@@ -177,14 +228,14 @@ private:
         return room;
     }
 
-    void measure_shape(const std::string& device, const ShapeToTry& shape) {
+    void measure_shape(const Place& place, const ShapeToTry& shape) {
         Options options;
-        override_device(options, device);
+        override_place(options, place);
         override_key(options, "--context", "target.context", std::to_string(kContext));
         options.config_alone = true;
         options.shape = shape.shape;
         options.quant_type = "q4_0";
-        if (room_on(device) < shape.least_gib * 1024 * 1024 * 1024) {
+        if (room_on(place.devices) < shape.least_gib * 1024 * 1024 * 1024) {
             line(shape.shape, "not measured: too little free memory");
             return;
         }
@@ -229,6 +280,8 @@ private:
     int problems_ = 0;
     std::string title_;
     nlohmann::ordered_json report_;
+    // Of a device alone, with a kind of KV cache, that others are compared with.
+    std::map<std::pair<std::string, std::string>, Sample> samples_;
 };
 
 const RegisterCommand<Doctor> kDoctor("doctor", "check this machine: devices, laws, speeds beside their limits",

@@ -59,6 +59,15 @@ LawCheck compared(std::string name, const std::string& what, const Logits& expec
     return {std::move(name), row ? what + ": row " + std::to_string(*row) + " differs" : what, !row};
 }
 
+speculative::GenerateRequest text_request(const engine::Engine& engine) {
+    speculative::GenerateRequest request;
+    request.input = engine.tokenizer().encode("def fibonacci(n):\n");
+    request.max_tokens = kTokens;
+    request.seed = 7;
+    request.ignore_eos = true;
+    return request;
+}
+
 }  // namespace
 
 std::vector<LawCheck> check_rows(const engine::Engine& engine) {
@@ -79,21 +88,42 @@ std::vector<LawCheck> check_rows(const engine::Engine& engine) {
     return checks;
 }
 
+Sample take_sample(const engine::Engine& engine) {
+    Sample sample;
+    const auto context = engine.make_context();
+    const std::vector<std::int32_t> tokens = some_tokens(engine.target().config().shape.vocab, kPrompt + kRows);
+    const std::span<const std::int32_t> all(tokens);
+    sample.logits = prompt_logits(*context, all.first(kPrompt), kPrompt);
+    for (std::vector<float>& row : decode_logits(*context, all.subspan(kPrompt), 4)) {
+        sample.logits.push_back(std::move(row));
+    }
+    if (!engine.has_tokenizer()) return sample;
+    speculative::Generator generator = engine.make_generator();
+    sample.text = generator.generate(text_request(engine)).tokens;
+    return sample;
+}
+
+LawCheck check_same(const std::string& other, const Sample& expected, const Sample& found) {
+    LawCheck check = compared("the same as " + other + " alone", std::to_string(expected.logits.size()) + " rows",
+                              expected.logits, found.logits);
+    if (!check.holds || expected.text.empty()) return check;
+    check.detail += ", a text of " + std::to_string(expected.text.size()) + " tokens";
+    const auto [one, another] = std::ranges::mismatch(expected.text, found.text);
+    check.holds = one == expected.text.end() && another == found.text.end();
+    if (!check.holds) check.detail += ": token " + std::to_string(one - expected.text.begin()) + " differs";
+    return check;
+}
+
 LawCheck check_speculation(const engine::Engine& engine) {
     using core::SpeculationMode;
     LawCheck check{"text with and without speculation", "", false};
-    const std::vector<std::int32_t> prompt = engine.tokenizer().encode("def fibonacci(n):\n");
+    const speculative::GenerateRequest request = text_request(engine);
     std::vector<std::int32_t> plain;
     std::int64_t drafted = 0;
     for (const auto& [mode, name] : {std::pair(SpeculationMode::off, "off"), std::pair(SpeculationMode::fixed, "fixed"),
                                      std::pair(SpeculationMode::automatic, "auto")}) {
         speculative::Generator generator = engine.make_generator();
         generator.set_speculation({.mode = mode});
-        speculative::GenerateRequest request;
-        request.input = prompt;
-        request.max_tokens = kTokens;
-        request.seed = 7;
-        request.ignore_eos = true;
         const speculative::GenerateResult result = generator.generate(request);
         drafted += result.speculation.drafted;
         if (mode == SpeculationMode::off) plain = result.tokens;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <system_error>
 #include <thread>
 
@@ -60,6 +61,13 @@ std::string cuda_version(int version) {
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+// "580.65.06, ", as the kernel's module says.
+std::string driver_version() {
+    std::string version;
+    std::getline(std::ifstream("/sys/module/nvidia/version") >> std::ws, version);
+    return version.empty() ? "" : version + ", ";
+}
+
 std::string gpu_text(const kernels::CudaDevice& device) {
     return format("%s, compute capability %d.%d, ", device.name.c_str(), device.capability / 10,
                   device.capability % 10) +
@@ -112,7 +120,8 @@ Facts build_facts() {
     facts.emplace_back("foresay", FORESAY_VERSION);
     facts.emplace_back("compiler", __VERSION__);
     const kernels::CudaVersions cuda = kernels::cuda_versions();
-    facts.emplace_back("CUDA", cuda.runtime > 0 ? cuda_version(cuda.runtime) : "none: built without the CUDA backend");
+    facts.emplace_back("CUDA runtime",
+                       cuda.runtime > 0 ? cuda_version(cuda.runtime) : "none: built without the CUDA backend");
     std::error_code problem;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
     if (!problem) facts.emplace_back("program", program.string());
@@ -134,7 +143,7 @@ Facts machine_facts() {
         facts.emplace_back("cuda:" + std::to_string(device.index), gpu_text(device));
     }
     if (const int driver = kernels::cuda_versions().driver; driver > 0) {
-        facts.emplace_back("driver", "for CUDA " + cuda_version(driver));
+        facts.emplace_back("driver", driver_version() + "for CUDA " + cuda_version(driver));
     }
     if (kernels::cuda_versions().runtime > 0) facts.emplace_back("cuBLASLt", cublaslt_text());
     if (devices.size() > 1) facts.emplace_back("peer access", peers_text(devices));
@@ -166,6 +175,16 @@ std::vector<std::string> usable_devices() {
         devices.push_back("cuda:" + std::to_string(device.index));
     }
     return devices;
+}
+
+std::string first_of_its_kind(const std::vector<std::string>& devices, const std::string& device) {
+    std::map<std::string, std::string> names;
+    for (const kernels::CudaDevice& gpu : kernels::cuda_devices())
+        names["cuda:" + std::to_string(gpu.index)] = gpu.name;
+    for (const std::string& other : devices) {
+        if (names.contains(device) && names.contains(other) && names[other] == names[device]) return other;
+    }
+    return device;
 }
 
 }  // namespace foresay::app

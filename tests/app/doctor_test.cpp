@@ -90,6 +90,35 @@ TEST(Doctor, FindsTextThatDependsOnSpeculation) {
     EXPECT_TRUE(app::check_speculation(pair_on<Faultless>()).holds);
 }
 
+TEST(Doctor, FindsADeviceThatMakesAnotherText) {
+    const app::Sample expected = app::take_sample(pair_on<Faultless>());
+    EXPECT_EQ(expected.logits.size(), 17u);
+    EXPECT_EQ(expected.text.size(), 64u);
+    EXPECT_TRUE(app::check_same("cuda:0", expected, app::take_sample(pair_on<Faultless>())).holds);
+    app::Sample other = expected;
+    other.logits[3].back() = -other.logits[3].back();
+    app::LawCheck check = app::check_same("cuda:0", expected, other);
+    EXPECT_FALSE(check.holds);
+    EXPECT_EQ(check.name, "the same as cuda:0 alone");
+    EXPECT_EQ(check.detail, "17 rows: row 3 differs");
+    other = expected;
+    ++other.text[5];
+    check = app::check_same("cuda:0", expected, other);
+    EXPECT_FALSE(check.holds);
+    EXPECT_THAT(check.detail, HasSubstr("token 5 differs"));
+}
+
+// Two ranks on the processor stand for two GPUs.
+TEST(Doctor, ComparesDividedLayersWithOneDevice) {
+    const Outcome page = run({"doctor", "--device", "cpu,cpu", "--split-mode", "row", "--threads", "1", "--json"});
+    EXPECT_EQ(page.status, 0) << page.out << page.error;
+    const json pair = json::parse(page.out).at("cpu,cpu, each layer divided");
+    for (const char* cache : {"f16", "q8"}) {
+        EXPECT_EQ(pair.at(std::string("the same as cpu alone, ") + cache), "ok, 17 rows, a text of 64 tokens");
+    }
+    EXPECT_THAT(pair.at("ways between the devices").get<std::string>(), HasSubstr("each layer divided over cpu"));
+}
+
 TEST(Doctor, PrintsAPage) {
     const Outcome page = run({"doctor", "--device", "cpu", "--threads", "1"});
     EXPECT_EQ(page.status, 0) << page.out << page.error;
@@ -101,6 +130,7 @@ TEST(Doctor, PrintsAPage) {
     EXPECT_TRUE(report.at("healthy").get<bool>());
     EXPECT_GE(report.at("cpu").size(), 13u);
     EXPECT_TRUE(report.at("machine").contains("memory"));
+    EXPECT_TRUE(report.at("build").contains("CUDA runtime"));
 }
 
 TEST(Doctor, CountsWhatCannotBeUsed) {
