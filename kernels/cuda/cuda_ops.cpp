@@ -36,7 +36,6 @@
 #include "kernels/cuda/hosts/device_rows.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
-#include "kernels/given_up.h"
 #include "kernels/kv_names.h"
 #include "kernels/layer_share.h"
 #include "kernels/op_checks.h"
@@ -168,14 +167,8 @@ public:
     int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
         return CudaWorkspace::bytes_of(shape, max_rows, max_logit_rows);
     }
-    // The widest layer in float16 (ForwardRunner::expand_kv).
     int64_t expanded_kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const override {
-        int64_t bytes = 0;
-        if (format == KvFormat::f16) return bytes;
-        for (const KvLayer& layer : shape.layers) {
-            bytes = std::max(bytes, kv_bytes(KvShape({layer}), pages, KvFormat::f16));
-        }
-        return bytes;
+        return format == KvFormat::f16 ? 0 : CudaKv::expanded_bytes(shape, pages);
     }
     // Memory of a model's forwards. Sizes can be asked for without allocating.
 
@@ -393,11 +386,7 @@ public:
     void start(Workspace& workspace) override {
         run_part(self(workspace), [] {});
     }
-    void flush() override {
-        if (open_->workspace == nullptr) return;
-        const ContextScope scope = use();
-        run_open();
-    }
+    void flush() override { run_open(); }
     bool idle() override { return stream_.has_run() && (copies_ == nullptr || copies_->has_run()); }
     void mark() override {
         const ContextScope scope = use();
@@ -405,12 +394,7 @@ public:
         marks_->mark(stream_);
     }
     int64_t unreached() override { return marks_ != nullptr ? marks_->unreached() : 0; }
-    // The stream stays as long as the process. Copies beside it end when it and those of other devices do.
-    void give_up() override {
-        give_up_device(&stream_, [](const void* stream) {
-            return cudaStreamQuery(*static_cast<const Stream*>(stream)) == cudaErrorNotReady;
-        });
-    }
+    void give_up() override { device_.give_up(); }
     void read_values(Workspace& workspace, Values values, int64_t width, std::span<float> to) override {
         CudaWorkspace& w = self(workspace);
         check(std::ssize(to) == w.rows() * w.row_values(values, width), "memory of other rows");

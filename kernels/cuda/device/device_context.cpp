@@ -33,6 +33,13 @@ ContextScope::ContextScope(DeviceContext& context)
     : device_(context.info().index), before_(std::exchange(scoped, &context)) {}
 ContextScope::~ContextScope() { scoped = before_; }
 
+void DeviceContext::give_up() {
+    if (!stream_) return;
+    give_up_device(stream_.get(), [](const void* stream) {
+        return cudaStreamQuery(*static_cast<const Stream*>(stream)) == cudaErrorNotReady;
+    });
+}
+
 const Stream& DeviceContext::stream() {
     if (!stream_) stream_ = std::make_unique<Stream>();
     return *stream_;

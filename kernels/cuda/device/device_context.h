@@ -32,6 +32,9 @@ public:
     const DeviceInfo& info() const { return info_; }
     // Made at the first call. Needs a DeviceScope.
     const Stream& stream();
+    // What runs on its stream has not answered in time (kernels/given_up.h). Copies beside it end when it and the
+    // streams of other devices do.
+    void give_up();
     // Memory of the decode kernel, which makes it when it packs the first weights.
     std::shared_ptr<DecodeScratch> decode_scratch;
 

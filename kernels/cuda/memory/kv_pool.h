@@ -11,6 +11,7 @@
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -134,6 +135,12 @@ struct CudaKv : KvPages {
             first += layers.back().layout.layer_stride;
         }
         return layers;
+    }
+    // The widest layer in float16, as rows of a prompt read codes (ForwardRunner::expand_kv).
+    static std::int64_t expanded_bytes(const KvShape& shape, std::int32_t pages) {
+        std::int64_t halves = 0;
+        for (const KvLayer& of : shape.layers) halves = std::max(halves, KvLayout(of, pages).layer_stride);
+        return halves * static_cast<std::int64_t>(sizeof(__half));
     }
 
     const KvLayout& layout(std::int32_t index) const { return layers[static_cast<std::size_t>(index)].layout; }
