@@ -192,7 +192,7 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
             const int warp = emulated::number() / 32, lane = emulated::number() % 32;
             PackedOperand in;
             const SharedHeader header(kHeaderAt);
-            in.load(op, op.x, norm, header, matrix.bytes.data(), blocks.first, blocks.count, rows, plan, shared);
+            in.load(op, op.x, norm, header, matrix.bytes.data(), blocks.first, blocks.count, rows, plan, shared, [] {});
             const PackedMatrix common{header, header.scales(), header.minimum_is_zero(),
                                       header.factor(thread_index() / 4)};
             for (int panel = 0; panel < kPanels; ++panel) {
@@ -205,9 +205,11 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
                         static_cast<std::uint32_t>((block - run.first) * run.bytes())};
                     visit_code_kind(run.kind, [&](auto kind) {
                         if (rows == 1) {
-                            multiply_packed<kind.value, true>(memory, common, run, in, 2 * j, lane, sums);
+                            multiply_packed<kind.value, true>(memory, common, bytes_apart(run), run.zero, in, 2 * j,
+                                                              lane, sums);
                         } else {
-                            multiply_packed<kind.value, false>(memory, common, run, in, 2 * j, lane, sums);
+                            multiply_packed<kind.value, false>(memory, common, bytes_apart(run), run.zero, in, 2 * j,
+                                                               lane, sums);
                         }
                     });
                 }

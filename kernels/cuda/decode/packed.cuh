@@ -3,11 +3,12 @@
 //
 // Blocks:   a panel's blocks have the codes and the size of their run (weights/packed_format.h). Warp w has blocks w,
 //           16 + w, 32 + w .. of a part of K, as with Q4_0.
-// Ring:     slots have packed_chunk_bytes(). A chunk is as many blocks as fit, 16, 32 .. or fewer, and ends with its
-//           run.
-// Kinds:    a warp chooses the code of each block again, by a jump that all its lanes take. So nothing is unrolled over
-//           the slice, and activations lie in shared memory, of each warp [row][group of 32 inputs][q][step] as rows 8
-//           to 15 do elsewhere, then the sums of each 16 inputs, [16 inputs][8 rows] float32.
+// Ring:     slots have packed_chunk_bytes(). A chunk has as many blocks as fit, 16, 32 .. or fewer, of any runs.
+// Kinds:    a warp chooses the code of a block by a jump that all its lanes take. Which code that is, and where the
+//           block lies in its chunk, is the same in all panels, and found once a step (PackedPlaces). Nothing is
+//           unrolled over the slice, and activations lie in shared memory, of each warp [row][group of 32
+//           inputs][q][step] as rows 8 to 15 do elsewhere, then the sums of each 16 inputs, [16 inputs][8 rows]
+//           float32.
 // Order:    inputs that have one are gathered where they become float16.
 // Scales:   code times s and the sum of activations times m (minus s times zero) are added in float32, m last.
 // Law 1:    which warp has which block, and the order of all sums, follow from the matrix alone.
@@ -35,17 +36,15 @@ public:
         copy_barriers_ready();
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
     }
-    // As CopyRing::produce(), with chunks of a run each. Short ones count by their bytes: as much is in flight as two
-    // long ones have, in at most four.
+    // As CopyRing::produce(). The header of a step's matrix comes with its first chunk.
     __device__ static void produce(const Args& args, char* shared) {
-        constexpr int kInFlight = 2, kShortInFlight = 4, kLines = kInFlight * kSlotBytes / 64;
+        constexpr int kInFlight = 2, kReady = 2;
         CopyRing ring(args, shared), landed(args, shared);
         const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
         if (lane != 0) return;
 #endif
-        int in_flight = 0, lines_in_flight = 0;
-        std::uint64_t lines_of = 0;  // of each chunk in flight, 16 bits, the oldest lowest
+        int in_flight = 0;
 #pragma unroll 1
         for (int s = 0; s < args.steps; ++s) {
             const CtaShare share = CtaShare::of(args, shared, s);
@@ -56,30 +55,19 @@ public:
             bool header_due = true;
             const std::int64_t panel_bytes = header.panel_bytes();
             const std::uint8_t* from = matrix + header.panels_at() + share.panel_begin * panel_bytes;
-            const int first_run = header.run_of(0, share.first), end = share.first + share.count;
-            const PackedRun first = header.run(first_run);
-            const int ready = end > first.end ? 3 : 2;  // chunks that may lie unread beside two in flight
+            const int chunk = header.chunk();
 #pragma unroll 1
             for (int panel = share.panel_begin; panel < share.panel_end; ++panel, from += panel_bytes) {
-                int number = first_run;
-                PackedRun run = first;
 #pragma unroll 1
-                for (int block = share.first; block < end;) {
-                    if (block >= run.end) run = header.run(number = header.run_of(number, block));
-                    const int blocks = min(static_cast<int>(run.chunk), min(static_cast<int>(run.end), end) - block);
-                    const int lines = blocks * run.lines;
+                for (int block = 0; block < share.count; block += chunk) {
+                    const int first = share.first + block;
+                    const int2 place = header.place(first, min(first + chunk, share.first + share.count));
                     mbarrier_wait(ring.empty(ring.slot_), ring.parity_ ^ 1);
-                    while (in_flight > 0 && (in_flight >= kShortInFlight ||
-                                             (in_flight >= kInFlight && lines_in_flight + lines > kLines) ||
-                                             !ring.lacks(in_flight, ready))) {
+                    while (in_flight > 0 && (in_flight >= kInFlight || !ring.lacks(in_flight, kReady))) {
                         mbarrier_wait(landed.full(landed.slot_), landed.parity_);
                         landed.advance();
                         --in_flight;
-                        lines_in_flight -= static_cast<int>(lines_of & 0xffffu);
-                        lines_of >>= 16;
                     }
-                    lines_of |= static_cast<std::uint64_t>(lines) << (16 * in_flight);
-                    lines_in_flight += lines;
                     ++in_flight;
                     if (header_due) {
                         bulk_copy_ahead(ring.header_address(), matrix, sizeof(PackedHeader), ring.full(ring.slot_),
@@ -87,11 +75,9 @@ public:
                         ring.next_header();
                         header_due = false;
                     }
-                    bulk_copy(ring.slot_address(ring.slot_),
-                              from + run.offset + static_cast<std::int64_t>(block - run.first) * run.bytes(),
-                              static_cast<std::uint32_t>(lines * 64), ring.full(ring.slot_), lane);
+                    bulk_copy(ring.slot_address(ring.slot_), from + place.x, static_cast<std::uint32_t>(place.y),
+                              ring.full(ring.slot_), lane);
                     ring.advance();
-                    block += blocks;
                 }
             }
         }
@@ -118,6 +104,11 @@ public:
     __device__ SharedHeader header() const {
         wait();
         return SharedHeader(header_address());
+    }
+    // Where this warp's PackedPlaces are.
+    __device__ std::uint32_t places() const {
+        return headers() + static_cast<std::uint32_t>((packed_headers(kPackedRingSlots) + 1) * sizeof(PackedHeader)) +
+               threadIdx.x / 32 * kPackedPlaceBytes;
     }
     __device__ void next_header() { header_ = header_ + 1 < packed_headers(args_.plan.ring_slots) ? header_ + 1 : 0; }
     __device__ std::uint32_t& panels_summed() { return panels_summed_; }
@@ -176,20 +167,22 @@ private:
 // and rounding.
 class PackedOperand : private ActivationOperand<QuantType::q4_0, 1> {
 public:
-    // As ActivationOperand::load(). `header`: of the matrix, whose order of inputs lies in global memory.
+    // As ActivationOperand::load(). `header`: of the matrix, whose order of inputs lies in global memory. meanwhile()
+    // is called before anything else is read or written.
+    template <class Meanwhile>
     __device__ void load(const GemvOp& op, const float* x, const float* norm, const SharedHeader& header,
-                         const std::uint8_t* matrix, int first, int count, int rows, const GemvPlan& plan,
-                         char* shared) {
+                         const std::uint8_t* matrix, int first, int count, int rows, const GemvPlan& plan, char* shared,
+                         const Meanwhile& meanwhile) {
         const Reader reader{op, x, norm, first, count, plan, shared};
         const auto* const order = header.panels_at() == sizeof(PackedHeader)
                                       ? nullptr
                                       : reinterpret_cast<const std::uint16_t*>(matrix + kOrderAt);
         if (rows == 1) {
-            read<1>(reader, order, rows);
+            read<1>(reader, order, rows, meanwhile);
         } else if (rows <= 4) {
-            read<4>(reader, order, rows);
+            read<4>(reader, order, rows, meanwhile);
         } else {
-            read<8>(reader, order, rows);
+            read<8>(reader, order, rows, meanwhile);
         }
         const auto lane = static_cast<int>(thread_index() % 32);
         operands_ = reader.second() + min(lane / 4, rows - 1) * kPackedRowBytes + lane % 4 * 16;
@@ -208,13 +201,22 @@ public:
     }
 
 private:
+    // Where four inputs stand. Kept as they are loaded: taken apart at once, each load would be waited for.
+    struct Places {
+        uint2 words;
+        __device__ std::uint32_t at(int i) const {
+            const std::uint32_t word = i < 2 ? words.x : words.y;
+            return i % 2 == 0 ? word & 0xffffu : word >> 16;
+        }
+    };
+
     // Rows 0 .. here - 1, at most B, all in flight at once, as ActivationOperand::read().
-    template <int B>
-    __device__ void read(const Reader& r, const std::uint16_t* order, int here) {
+    template <int B, class Meanwhile>
+    __device__ void read(const Reader& r, const std::uint16_t* order, int here, const Meanwhile& meanwhile) {
         float4 x[B][kVectors];
         const float* from[kVectors];
         std::int32_t stride[kVectors];
-        ushort4 place[kVectors];
+        Places place[kVectors];
         // Inputs in an order: where the CTA has all of them, they change places in shared memory; else each is loaded
         // by itself.
         const bool alone = order != nullptr && r.op.split > 1;
@@ -224,16 +226,17 @@ private:
             const bool exists = at < r.op.inputs;
             from[v] = !exists ? r.plan.zeros : alone ? r.x : r.x + at;
             stride[v] = exists ? r.op.inputs : 0;
-            place[v] = {0, 1, 2, 3};
-            if (order != nullptr && exists) place[v] = __ldg(reinterpret_cast<const ushort4*>(order + at));
+            place[v].words = {0x00010000u, 0x00030002u};
+            if (order != nullptr && exists) place[v].words = __ldg(reinterpret_cast<const uint2*>(order + at));
         }
+        meanwhile();
         const auto look = [&](float4& to, int row, int v) {
             const float* const at = from[v] + static_cast<std::int64_t>(row) * stride[v];
             if (!alone) {
                 to = load_flagged4(at);
             } else {
-                to = {load_flagged(at + place[v].x), load_flagged(at + place[v].y), load_flagged(at + place[v].z),
-                      load_flagged(at + place[v].w)};
+                to = {load_flagged(at + place[v].at(0)), load_flagged(at + place[v].at(1)),
+                      load_flagged(at + place[v].at(2)), load_flagged(at + place[v].at(3))};
             }
         };
 #pragma unroll
@@ -250,7 +253,8 @@ private:
                 if (!alone) {
                     weight[v] = r.constant(v);
                 } else if (stride[v] != 0) {
-                    weight[v] = {r.norm[place[v].x], r.norm[place[v].y], r.norm[place[v].z], r.norm[place[v].w]};
+                    weight[v] = {r.norm[place[v].at(0)], r.norm[place[v].at(1)], r.norm[place[v].at(2)],
+                                 r.norm[place[v].at(3)]};
                 }
             }
         }
@@ -313,13 +317,12 @@ private:
                     }
                 }
                 multiplier_barrier<kPackedWarps>();
-                const auto there = [&](std::uint16_t input) {
-                    return __int_as_float(load_shared1(room + static_cast<std::uint32_t>(input) * 4));
-                };
+                const auto there = [&](std::uint32_t input) { return __int_as_float(load_shared1(room + input * 4)); };
 #pragma unroll
                 for (int v = 0; v < kVectors; ++v) {
                     if (stride[v] == 0) continue;
-                    const float4 got = {there(place[v].x), there(place[v].y), there(place[v].z), there(place[v].w)};
+                    const float4 got = {there(place[v].at(0)), there(place[v].at(1)), there(place[v].at(2)),
+                                        there(place[v].at(3))};
 #pragma unroll
                     for (int i = 0; i < B; ++i) {
                         if (i == b) x[i][v] = got;
@@ -350,73 +353,106 @@ private:
     }
 
     __device__ void sum_up() {
+        constexpr int kGroups = kPackedSlice / 32;
         const std::uint32_t lane = thread_index() % 32;
+        // All loads, then all products: the groups need not wait for one another.
+        uint4 x[kGroups];
+        float2 sums[kGroups];
 #pragma unroll
-        for (int g = 0; g < kPackedSlice / 32; ++g) {
-            const float2 sums = sums_of_sixteens(operand(g));
-            if (lane % 4 != 0) continue;
-            store_shared1(sums_ + g * 64 + lane, sums.x);
-            store_shared1(sums_ + g * 64 + 32 + lane, sums.y);
+        for (int g = 0; g < kGroups; ++g) x[g] = operand(g);
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) sums[g] = sums_of_sixteens(x[g]);
+        if (lane % 4 != 0) return;
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+            store_shared1(sums_ + g * 64 + lane, sums[g].x);
+            store_shared1(sums_ + g * 64 + 32 + lane, sums[g].y);
         }
     }
 
     std::uint32_t operands_ = 0, sums_ = 0;
 };
 
-// The runs of a CTA's part of K, round and round, one panel after the other. The next one is loaded while the one
-// before is multiplied with.
-class RunWalk {
+// Where a warp's blocks lie, which is the same in all panels of a step: in shared memory, a word of four each.
+class PackedPlaces {
 public:
-    __device__ RunWalk(const SharedHeader& header, int first, int end)
-        : header_(header),
-          first_(header.run_of(0, first)),
-          last_(header.run_of(first_, end - 1)),
-          number_(first_),
-          now_(header.run(first_)),
-          next_(header.run_words(after())) {}
-    __device__ const PackedRun& now() const { return now_; }
-    __device__ void next() {
-        number_ = after();
-        now_ = SharedHeader::run(next_);
-        next_ = header_.run_words(after());
+    explicit __device__ PackedPlaces(std::uint32_t address) : address_(address) {}
+    // By the lanes of the warp, a block each. `first`, `count`: the CTA's blocks of a panel.
+    __device__ void find(const SharedHeader& header, int first, int count) const {
+        const auto warp = static_cast<int>(thread_index() / 32), lane = static_cast<int>(thread_index() % 32);
+        const int block = lane * kPackedWarps + warp, chunk = header.chunk();
+        const bool exists = lane < kPackedSliceBlocks && block < count;
+        std::uint32_t of = static_cast<std::uint32_t>((count + chunk - 1) / chunk) << 16, at = 0, zero = 0;
+        if (exists) {
+            const std::uint32_t number = static_cast<std::uint32_t>(block / chunk);
+            const int begin = first + static_cast<int>(number) * chunk;
+            const PackedRun run = header.run_with(first + block);
+            at = static_cast<std::uint32_t>(SharedHeader::begin_of(run, first + block) -
+                                            SharedHeader::begin_of(header.run_with(begin), begin));
+            of = number << 16 | static_cast<std::uint32_t>(bytes_apart(run)) / 64 << 8 |
+                 static_cast<std::uint32_t>(run.kind);
+            zero = __float_as_uint(run.zero);
+        }
+        // Whether the next block has codes of this kind and is in the same chunk.
+        const std::uint32_t next = __shfl_sync(~0u, of, (lane + 1) % 32);
+        if (exists && lane + 1 < kPackedSliceBlocks && block + kPackedWarps < count &&
+            (next & 0xff00ffu) == (of & 0xff00ffu)) {
+            of |= kGoesOn;
+        }
+        if (lane <= kPackedSliceBlocks) {
+            store_shared2(address_ + static_cast<std::uint32_t>(lane) * 16, {at, of});
+            store_shared2(address_ + static_cast<std::uint32_t>(lane) * 16 + 8, {zero, 0});
+        }
+        __syncwarp();
     }
-    // After the last block of a panel.
-    __device__ void rewind() {
-        if (first_ != last_) next();
-    }
+    struct Place {
+        uint4 words;
+        __device__ std::uint32_t at() const { return words.x; }  // in its chunk
+        __device__ CodeKind kind() const { return static_cast<CodeKind>(words.y & 255u); }
+        __device__ int apart() const { return static_cast<int>(words.y >> 2 & 0x3fc0u); }
+        __device__ int chunk() const {
+            return static_cast<int>(words.y >> 16 & 255u);
+        }  // after the last block: how many
+        __device__ bool goes_on() const { return (words.y & kGoesOn) != 0; }
+        __device__ float zero() const { return __uint_as_float(words.z); }
+    };
+    // Of block j of the warp's slice, or of the one after the last.
+    __device__ Place of(int j) const { return {load_shared4(address_ + static_cast<std::uint32_t>(j) * 16)}; }
 
 private:
-    __device__ int after() const { return number_ == last_ ? first_ : number_ + 1; }
-    SharedHeader header_;
-    int first_, last_, number_;
-    PackedRun now_;
-    uint4 next_;
+    static constexpr std::uint32_t kGoesOn = 1u << 24;
+    std::uint32_t address_;
 };
 
 // A warp's slice of one panel: adds weights times activations to `sums`.
 template <bool kOneRow, class Stream>
 __device__ __forceinline__ void multiply_packed_slice(Stream& ring, const PackedOperand& in, const PackedMatrix& matrix,
-                                                      int first, int count, RunWalk& runs, float (&sums)[2][1][4]) {
+                                                      const PackedPlaces& places, int chunks, float (&sums)[2][1][4]) {
+    PackedPlaces::Place place = places.of(0);
+    int chunk = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < count;) {
-        if (first + begin >= runs.now().end) runs.next();
-        const PackedRun run = runs.now();
-        const int blocks = min(static_cast<int>(run.chunk), min(static_cast<int>(run.end) - first, count) - begin);
-        ring.wait();
-        const auto warp = static_cast<int>(thread_index() / 32), lane = static_cast<int>(thread_index() % 32);
-        int k = (warp - begin) & (kPackedWarps - 1);
-        if (k < blocks) {
-            visit_code_kind(run.kind, [&](auto kind) {
+    for (int j = 0;;) {
+        // Also chunks without a block of this warp are waited for, as in multiply_slice().
 #pragma unroll 1
-                do {
-                    const SharedBlock block{ring.address() + static_cast<std::uint32_t>(k * run.bytes())};
-                    multiply_packed<kind.value, kOneRow>(block, matrix, run, in, (begin + k) / kPackedWarps * 2, lane,
-                                                         sums);
-                } while ((k += kPackedWarps) < blocks);
-            });
+        for (; chunk < place.chunk(); ++chunk) {
+            ring.wait();
+            ring.release();
         }
-        ring.release();
-        begin += blocks;
+        if (chunk == chunks) break;
+        ring.wait();
+        visit_code_kind(place.kind(), [&](auto kind) {
+            bool goes_on;
+#pragma unroll 1
+            do {
+                const PackedPlaces::Place now = place;
+                place = places.of(j + 1);
+                multiply_packed<kind.value, kOneRow>(SharedBlock{ring.address() + now.at()}, matrix, now.apart(),
+                                                     now.zero(), in, 2 * j, static_cast<int>(thread_index() % 32),
+                                                     sums);
+                ++j;
+                goes_on = now.goes_on();
+            } while (goes_on);
+        });
     }
 }
 
@@ -433,10 +469,13 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
         const CtaShare share = CtaShare::of(args, shared, s);
         if (share.idle()) return;
         auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
-        // Waits until the epilogue has read the statistics of the step before.
-        PanelSums<kPackedWarps>(shared, plan, args.rows, ring.panels_summed()).all_read();
-        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, ring.header(),
-                args.step[s].panels, share.first, share.count, args.rows, plan, shared);
+        const SharedHeader header = ring.header();
+        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, header,
+                args.step[s].panels, share.first, share.count, args.rows, plan, shared, [&] {
+                    PackedPlaces(ring.places()).find(header, share.first, share.count);
+                    // Waits until the epilogue has read the statistics of the step before.
+                    PanelSums<kPackedWarps>(shared, plan, args.rows, ring.panels_summed()).all_read();
+                });
     }
     auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
     PanelSums<kPackedWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
@@ -444,13 +483,13 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
     const SharedHeader header = ring.header();
     const PackedMatrix matrix{header, header.scales(), header.minimum_is_zero(), header.factor(thread_index() / 4)};
     int panels = share.panel_end - share.panel_begin;
-    RunWalk runs(header, share.first, share.first + share.count);
+    const PackedPlaces places(ring.places());
+    const int chunks = places.of(kPackedSliceBlocks).chunk();
     const auto multiply_panels = [&](auto one_row) {
 #pragma unroll 1
         for (; panels > 0; --panels) {
             float sums[2][NT][4] = {};
-            multiply_packed_slice<one_row>(ring, in, matrix, share.first, share.count, runs, sums);
-            runs.rewind();
+            multiply_packed_slice<one_row>(ring, in, matrix, places, chunks, sums);
             store_sums<one_row>(sums, panel_sums, args.rows, plan, shared);
             panel_sums.hand_over();
             panel_sums.next();

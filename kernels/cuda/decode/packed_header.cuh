@@ -36,23 +36,20 @@ public:
         return __uint_as_float(load(offsetof(PackedHeader, factor) + row % 2 * 4));
     }
     __device__ uint4 table() const { return load_shared4(address_ + offsetof(PackedHeader, table)); }
-    // A run as it lies in the header.
-    __device__ uint4 run_words(int number) const {
-        return load_shared4(address_ + offsetof(PackedHeader, runs) + number * 16);
-    }
-    static __device__ PackedRun run(const uint4& words) {
+    __device__ PackedRun run(int number) const {
+        const uint4 words = load_shared4(address_ + offsetof(PackedHeader, runs) + number * 16);
         PackedRun out;
         out.first = static_cast<std::uint16_t>(words.x);
         out.end = static_cast<std::uint16_t>(words.x >> 16);
         out.lines = static_cast<std::uint8_t>(words.y);
         out.kind = static_cast<CodeKind>(words.y >> 8 & 255u);
         out.apart = (words.y >> 16 & 255u) != 0;
-        out.chunk = static_cast<std::uint8_t>(words.y >> 24);
         out.offset = words.z;
         out.zero = __uint_as_float(words.w);
         return out;
     }
-    __device__ PackedRun run(int number) const { return run(run_words(number)); }
+    // Blocks that the decode kernel copies at once.
+    __device__ int chunk() const { return load(offsetof(PackedHeader, chunk)); }
     // The run of a block, from run `from` on.
     __device__ int run_of(int from, int block) const {
         while (block >= static_cast<int>(load(offsetof(PackedHeader, runs) + from * 16) >> 16)) ++from;
@@ -61,13 +58,15 @@ public:
 
     // Looked up each time: registers are short where this is used, and there are few runs.
     __device__ PackedRun run_with(int block) const { return run(run_of(0, block)); }
+    // Where a block of that run begins in its panel.
+    static __device__ int begin_of(const PackedRun& run, int block) {
+        return static_cast<int>(run.offset) + (block - run.first) * run.bytes();
+    }
     // Where blocks [first, end), which follow one another, lie in their panel: begin and bytes.
     __device__ int2 place(int first, int end) const {
-        const auto begin_of = [](const PackedRun& of, int block) {
-            return static_cast<int>(of.offset) + (block - of.first) * of.bytes();
-        };
-        const PackedRun begin = run_with(first), last = run_with(end - 1);
-        return {begin_of(begin, first), begin_of(last, end - 1) + last.bytes() - begin_of(begin, first)};
+        const PackedRun run = run_with(first), last = run_with(end - 1);
+        const int begin = begin_of(run, first);
+        return {begin, begin_of(last, end - 1) + last.bytes() - begin};
     }
 
 private:

@@ -82,13 +82,12 @@ __device__ __forceinline__ void multiply_block_halves(const SharedBlock& block, 
 // Where scales are of 32 inputs or of 64. kPair: a minimum (or a zero) each. No branch after the scales are there, so
 // that the instructions of both groups and tiles mix.
 template <CodeKind kKind, bool kOneRow, bool kPair, class Operand>
-__device__ __forceinline__ void multiply_block_groups(const SharedBlock& block, const PackedMatrix& matrix,
-                                                      const PackedRun& run, const Operand& in, int first, int lane,
+__device__ __forceinline__ void multiply_block_groups(const SharedBlock& block, const PackedMatrix& matrix, int apart,
+                                                      float zero, const Operand& in, int first, int lane,
                                                       float (&sums)[2][1][4]) {
     constexpr int kScales = code_bits(kKind) * 256;
     const float unit = kCodeUnit<kKind> * matrix.factor;
     float s[2][4], m[2][4];
-    const int apart = run.apart ? (run.bytes() - kScales) / 2 : 0;
     if constexpr (kPair) {
         load_block_scales<PanelScales::f16_pair, PanelScales::f32_pair>(block, matrix.scales, kScales, apart, lane, s,
                                                                         m);
@@ -111,7 +110,7 @@ __device__ __forceinline__ void multiply_block_groups(const SharedBlock& block, 
             const float2 low = in.sums(2 * (first + g)), high = in.sums(2 * (first + g) + 1);
             of = {low.x + high.x, kOneRow ? 0.0f : low.y + high.y};
         }
-        begin_with_middle<kKind>(begin, run.zero, of);
+        begin_with_middle<kKind>(begin, zero, of);
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
             std::uint32_t p[2][4];
@@ -126,10 +125,11 @@ __device__ __forceinline__ void multiply_block_groups(const SharedBlock& block, 
 }
 
 // A block times the activations of groups first and first + 1 of the slice: in.operand(g) is that of group g, and
-// in.sums(u) the sums of inputs 16 u .. for the lane's two columns.
+// in.sums(u) the sums of inputs 16 u .. for the lane's two columns. `apart`: bytes_apart() of the block's run, `zero`
+// that of the run.
 template <CodeKind kKind, bool kOneRow, class Operand>
-__device__ __forceinline__ void multiply_packed(const SharedBlock& block, const PackedMatrix& matrix,
-                                                const PackedRun& run, const Operand& in, int first, int lane,
+__device__ __forceinline__ void multiply_packed(const SharedBlock& block, const PackedMatrix& matrix, int apart,
+                                                float zero, const Operand& in, int first, int lane,
                                                 float (&sums)[2][1][4]) {
     if constexpr (has_halves(kKind)) {
         if constexpr (!is_table(kKind)) {
@@ -140,11 +140,11 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
             multiply_block_halves<kKind, kOneRow, PanelScales::f32_16>(block, matrix, in, first, lane, sums);
         }
     } else if constexpr (kKind == CodeKind::e4m3) {
-        multiply_block_groups<kKind, kOneRow, false>(block, matrix, run, in, first, lane, sums);
+        multiply_block_groups<kKind, kOneRow, false>(block, matrix, apart, zero, in, first, lane, sums);
     } else if (matrix.scales == PanelScales::f16_pair || matrix.scales == PanelScales::f32_pair) {
-        multiply_block_groups<kKind, kOneRow, true>(block, matrix, run, in, first, lane, sums);
+        multiply_block_groups<kKind, kOneRow, true>(block, matrix, apart, zero, in, first, lane, sums);
     } else {
-        multiply_block_groups<kKind, kOneRow, false>(block, matrix, run, in, first, lane, sums);
+        multiply_block_groups<kKind, kOneRow, false>(block, matrix, apart, zero, in, first, lane, sums);
     }
 }
 

@@ -18,7 +18,9 @@ constexpr int packed_operand_bytes(int rows) { return rows * kPackedRowBytes + k
 // are of. It is ahead by as many steps as the ring has slots, and by one.
 inline constexpr int kPackedRingSlots = 10;  // at most
 constexpr int packed_headers(int ring_slots) { return ring_slots + 2; }
+// Then the places of each warp's blocks (PackedPlaces).
+inline constexpr int kPackedSliceBlocks = kPackedSlice / 64, kPackedPlaceBytes = (kPackedSliceBlocks + 1) * 16;
 inline constexpr int kPackedHeaderBytes =
-    (packed_headers(kPackedRingSlots) + 1) * static_cast<int>(sizeof(PackedHeader));
+    (packed_headers(kPackedRingSlots) + 1) * static_cast<int>(sizeof(PackedHeader)) + kPackedWarps * kPackedPlaceBytes;
 
 }  // namespace foresay::kernels::cuda

@@ -50,7 +50,8 @@ public:
             if (block >= c.blocks) break;
             const PackedRun run = header_.run_with(block);
             visit_code_kind(run.kind, [&](auto kind) {
-                multiply_packed<kind.value, kOneRow>(SharedBlock{at}, matrix, run, in, 2 * j, lane, sums);
+                multiply_packed<kind.value, kOneRow>(SharedBlock{at}, matrix, bytes_apart(run), run.zero, in, 2 * j,
+                                                     lane, sums);
             });
             at += static_cast<std::uint32_t>(run.bytes());
         }

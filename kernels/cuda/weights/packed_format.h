@@ -43,7 +43,7 @@ enum class CodeKind : std::uint8_t {
     table4,
     e4m3,
 };
-constexpr int code_bits(CodeKind kind) {
+FORESAY_HOST_DEVICE constexpr int code_bits(CodeKind kind) {
     switch (kind) {
         case CodeKind::integer2:
         case CodeKind::halves2:
@@ -86,22 +86,17 @@ constexpr int scale_bytes(PanelScales scales) {
 }
 constexpr bool of_groups(PanelScales scales) { return scales <= PanelScales::f32_pair; }
 
-// Blocks of a panel that a kernel copies at once: at most so many bytes, by whether shared memory is little (gemv.h),
-// and a multiple of its warps if there are as many.
+// Bytes of a panel that the decode kernel copies at once, at most, by whether shared memory is little (gemv.h).
 constexpr int packed_chunk_bytes(bool little_shared) { return (little_shared ? 10 : 40) * 1024; }
 inline constexpr int kPackedWarps = 16;
-constexpr int packed_chunk_blocks(int block_bytes, bool little_shared) {
-    const int blocks = packed_chunk_bytes(little_shared) / block_bytes;
-    return blocks < kPackedWarps ? blocks : blocks / kPackedWarps * kPackedWarps;
-}
 
 // Blocks [first, end) of a panel. 16 bytes, which a thread reads at once.
 struct PackedRun {
     std::uint16_t first = 0, end = 0;
     std::uint8_t lines = 0;  // of 64 bytes, of a block
     CodeKind kind = CodeKind::integer4;
-    bool apart = false;        // the two groups of a block have scales of their own
-    std::uint8_t chunk = 0;    // blocks of a copy
+    bool apart = false;  // the two groups of a block have scales of their own
+    std::uint8_t unused = 0;
     std::uint32_t offset = 0;  // of block `first` in its panel
     float zero = 0;
     FORESAY_HOST_DEVICE int bytes() const { return lines * 64; }  // of a block
@@ -118,7 +113,8 @@ struct alignas(128) PackedHeader {
     std::uint8_t flags = 0;
     std::uint16_t run_count = 0;
     float factor[2] = {1.0f, 1.0f};  // of even and odd packed rows: interleaved matrices may differ
-    std::uint32_t unused[3] = {};
+    std::uint32_t chunk = 0;         // blocks that the decode kernel copies at once (packed_chunk_blocks())
+    std::uint32_t unused[2] = {};
     std::uint8_t table[16] = {};  // numbers plus 128
     PackedRun runs[kMaxRuns];
 };
@@ -128,6 +124,10 @@ inline constexpr std::uint32_t kOrderAt = sizeof(PackedHeader);
 
 FORESAY_HOST_DEVICE constexpr int packed_block_bytes(CodeKind kind, PanelScales scales, bool apart) {
     return code_bits(kind) * 256 + scale_bytes(scales) * (of_groups(scales) && apart ? 2 : 1);
+}
+// From the scales of a block's first group to those of its second, which may be the same.
+FORESAY_HOST_DEVICE inline int bytes_apart(const PackedRun& run) {
+    return run.apart ? (run.bytes() - code_bits(run.kind) * 256) / 2 : 0;
 }
 // No block is larger.
 inline constexpr int kMostPackedBytes = packed_block_bytes(CodeKind::integer8, PanelScales::f32_pair, true);

@@ -372,6 +372,26 @@ __global__ void fill_blocks(const __grid_constant__ PackedHeader header, float u
     }
 }
 
+// The most blocks, in sixteens if there are as many, that fit `most` bytes wherever in a panel they begin.
+std::uint32_t packed_chunk_blocks(const PackedHeader& header, int most) {
+    std::vector<int> bytes;  // of blocks
+    for (int r = 0; r < header.run_count; ++r) {
+        const PackedRun& run = header.runs[r];
+        bytes.insert(bytes.end(), static_cast<std::size_t>(run.end - run.first), run.bytes());
+    }
+    const auto fit = [&](std::size_t count) {
+        int sum = 0;
+        for (std::size_t b = 0; b < bytes.size(); ++b) {
+            sum += bytes[b] - (b >= count ? bytes[b - count] : 0);
+            if (sum > most) return false;
+        }
+        return true;
+    };
+    std::size_t count = 1;
+    while (count < bytes.size() && fit(count + 1)) ++count;
+    return static_cast<std::uint32_t>(count < kPackedWarps ? count : count / kPackedWarps * kPackedWarps);
+}
+
 // Of matrices, or of pairs that interleave, that share panels packed as `packing`.
 std::optional<PackedLayout> layout_of(std::span<const TensorView> matrices, bool interleaved, const Packing& packing) {
     const std::int64_t cols = matrices[0].cols;
@@ -412,7 +432,6 @@ std::optional<PackedLayout> layout_of(std::span<const TensorView> matrices, bool
             run->kind = *kind;
             run->apart = apart;
             run->lines = static_cast<std::uint8_t>(packed_block_bytes(*kind, header.scales, apart) / 64);
-            run->chunk = static_cast<std::uint8_t>(packed_chunk_blocks(run->bytes(), gemv_scratch().little_shared));
             run->offset = offset;
             run->zero = layout.centred ? static_cast<float>(1 << (code_bits(*kind) - 1)) : 0.0f;
         }
@@ -421,6 +440,7 @@ std::optional<PackedLayout> layout_of(std::span<const TensorView> matrices, bool
     }
     header.run_count = static_cast<std::uint16_t>(runs);
     header.panel_bytes = offset;
+    header.chunk = packed_chunk_blocks(header, packed_chunk_bytes(gemv_scratch().little_shared));
     header.panels_at = sizeof(PackedHeader);
     return layout;
 }
