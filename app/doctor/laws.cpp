@@ -59,9 +59,14 @@ LawCheck compared(std::string name, const std::string& what, const Logits& expec
     return {std::move(name), row ? what + ": row " + std::to_string(*row) + " differs" : what, !row};
 }
 
-speculative::GenerateRequest text_request(const engine::Engine& engine) {
+std::vector<std::int32_t> text_prompt(const engine::Engine& engine) {
+    return engine.tokenizer().encode("def fibonacci(n):\n");
+}
+
+// Refers to the prompt.
+speculative::GenerateRequest text_request(std::span<const std::int32_t> prompt) {
     speculative::GenerateRequest request;
-    request.input = engine.tokenizer().encode("def fibonacci(n):\n");
+    request.input = prompt;
     request.max_tokens = kTokens;
     request.seed = 7;
     request.ignore_eos = true;
@@ -99,7 +104,8 @@ Sample take_sample(const engine::Engine& engine) {
     }
     if (!engine.has_tokenizer()) return sample;
     speculative::Generator generator = engine.make_generator();
-    sample.text = generator.generate(text_request(engine)).tokens;
+    const std::vector<std::int32_t> prompt = text_prompt(engine);
+    sample.text = generator.generate(text_request(prompt)).tokens;
     return sample;
 }
 
@@ -117,7 +123,8 @@ LawCheck check_same(const std::string& other, const Sample& expected, const Samp
 LawCheck check_speculation(const engine::Engine& engine) {
     using core::SpeculationMode;
     LawCheck check{"text with and without speculation", "", false};
-    const speculative::GenerateRequest request = text_request(engine);
+    const std::vector<std::int32_t> prompt = text_prompt(engine);
+    const speculative::GenerateRequest request = text_request(prompt);
     std::vector<std::int32_t> plain;
     std::int64_t drafted = 0;
     for (const auto& [mode, name] : {std::pair(SpeculationMode::off, "off"), std::pair(SpeculationMode::fixed, "fixed"),
