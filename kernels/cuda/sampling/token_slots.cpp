@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <string>
 
 #include "base/error.h"
 
@@ -72,6 +73,7 @@ TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kTokenSlo
 void TokenSlots::sample(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                         std::span<const int32_t> slots) {
     if (plans.empty()) return;
+    check(plans.size() <= memory_.arrived.size(), "more rows are sampled than the workspace has logits of");
     // All rows go the same way; on the device they share one launch.
     bool on_device = true, keeps = false;
     int64_t words = 0;
@@ -178,9 +180,27 @@ void TokenSlots::sample_on_device(const Stream& stream, LogitRows& logits, std::
     if (!travels) plans_serial_ = serial_;
 }
 
+// A defect of this program: says what is known of it. Counters that are not 0 show a row that some of its CTAs did not
+// reach.
+void TokenSlots::ended_without(int32_t slot, std::uint32_t found) const {
+    std::vector<int32_t> arrived(memory_.arrived.size());
+    cuda_check(cudaMemcpy(arrived.data(), memory_.arrived.data(), memory_.arrived.bytes(), cudaMemcpyDeviceToHost),
+               "cannot read back");
+    std::string rows;
+    for (std::size_t row = 0; row < arrived.size(); ++row) {
+        if (arrived[row] != 0) rows += " " + std::to_string(row) + ": " + std::to_string(arrived[row]);
+    }
+    const std::string what = "sampling ended without a token: slot " + std::to_string(slot) + " has that of sample " +
+                             std::to_string(found) + ", not of " + std::to_string(serials_[slot]) + ", the last is " +
+                             std::to_string(serial_) +
+                             "; rows that CTAs are counted in:" + (rows.empty() ? " none" : rows);
+    bug(what.c_str());
+}
+
 // Polls page-locked memory, because waiting for the stream would also wait for what was enqueued after the sample. Now
 // and then it asks the stream: a device that has failed never writes a serial number.
 SampledToken TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
+    check(slot >= 0 && slot < kTokenSlots, "there is no such slot");
     const volatile HostToken& held = host_slots_.data()[slot];
     // A slot may have a later serial number than the awaited one: a launch that was reported as failed may have run.
     // The difference is signed, so serial numbers may wrap.
@@ -192,7 +212,7 @@ SampledToken TokenSlots::sampled(int32_t slot, int device, const Stream& stream)
         if (status == cudaErrorNotReady) continue;
         cuda_check(status, "the device failed");
         // The stream is idle, so the token is there, unless no kernel was to write it.
-        check(!awaits(), "sampling ended without a token");
+        if (awaits()) ended_without(slot, held.serial);
     }
     std::atomic_thread_fence(std::memory_order_acquire);  // the token is read after its serial number
     return host_slots_.data()[slot].sampled;

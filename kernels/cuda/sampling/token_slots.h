@@ -64,6 +64,7 @@ private:
     void sample_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                           std::span<const std::int32_t> slots, std::int64_t words);
     void reserve_plans(std::size_t bytes, int device, const Stream& stream);
+    [[noreturn]] void ended_without(std::int32_t slot, std::uint32_t found) const;
 
     DeviceBuffer<SampledToken> slots_;
     PinnedBuffer<HostToken> host_slots_;
