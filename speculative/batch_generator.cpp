@@ -401,7 +401,15 @@ bool BatchGenerator::State::may_run_ahead() {
         ++decoding;
         if (sequence->room() > 1) pages += cache().missing_pages(sequence->id(), 1);
     }
-    const auto due = std::ranges::count_if(running, [](const auto& sequence) { return !sequence->paused; });
+    // Prompts wait while the turn of those that decode goes on. The present forward is part of it.
+    next_loads.clear();
+    for (const auto& sequence : running) next_loads.push_back(sequence->load());
+    const bool prompts_wait =
+        turns.decoded + 1 < decode_turn(next_loads, turns.prefill_ms, turns.decode_ms, parts.classes_agree);
+    std::ptrdiff_t due = 0;
+    for (std::size_t i = 0; i < running.size(); ++i) {
+        if (!running[i]->paused && !(prompts_wait && next_loads[i].prefill_rows > 0)) ++due;
+    }
     if (decoding != static_cast<std::size_t>(due)) return false;
     if (parts.shares_target) kept.free_pages(pages);
     if (pages > cache().free_pages()) return false;
@@ -551,6 +559,7 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     }
     s.firsts.reserve(s.most);
     s.loads.reserve(s.most);
+    s.next_loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
     s.drafting_texts.reserve(s.most);
     s.fixed_texts.reserve(s.most);
@@ -681,7 +690,11 @@ bool BatchGenerator::step() {
     s.counters.sample_ms += end - forward_end;
     // Only a part of the time of a forward that ran ahead was waited for.
     const auto kind = s.schedule.reads_prompts() ? kernels::RowClass::prefill : kernels::RowClass::decode;
-    if (!ran) s.turns.note(kind, s.loads, verify_ms);
+    if (ran) {
+        s.turns.note_ahead();
+    } else {
+        s.turns.note(kind, s.loads, verify_ms);
+    }
     s.log.line("took", verify_ms);
     if (kind == kernels::RowClass::decode && !ran) s.learn(verify_ms);
     s.observe_alone(row_ms, ran ? row_ms : end - begin, ran ? 0.0 : end - forward_end);

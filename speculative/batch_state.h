@@ -60,6 +60,7 @@ struct BatchGenerator::State {
     BatchCounters counters;
     PrefixCache kept;  // texts that have ended
     std::vector<SequenceLoad> loads;
+    std::vector<SequenceLoad> next_loads;  // while a forward runs
     Schedule schedule;
     Forward current;
     Forward ahead;                                      // runs before the host knows the tokens of `current`

@@ -52,7 +52,13 @@ std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms,
     const double weight = std::min(1.0, static_cast<double>(decoding) / static_cast<double>(prompts));
     const double prompts_ms = mixes ? std::max(0.0, prefill_ms - decode_ms) : prefill_ms;
     double forwards = kDecodeShare / (1.0 - kDecodeShare) * weight * prompts_ms / decode_ms;
-    if (mixes) forwards -= 1.0;  // they have had one of them
+    std::int32_t rows = 0;
+    for (const SequenceLoad& load : loads) rows += load.prefill_rows;
+    if (mixes) {
+        forwards -= 1.0;  // they have had one of them
+    } else if (decoding >= kManyDecode && rows < kCompanyRows) {
+        forwards = std::max(forwards, kCompanyMs * static_cast<double>(decoding) / decode_ms);
+    }
     return std::clamp(static_cast<std::int32_t>(std::clamp(forwards, 0.0, 1e6) + 0.5), 1, kLongestDecodeTurn);
 }
 

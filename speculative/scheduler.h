@@ -11,6 +11,7 @@
 // Cost:     O(sequences); allocates nothing once `schedule` has grown.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -57,8 +58,14 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
 inline constexpr double kDecodeShare = 0.55;
 inline constexpr std::int32_t kLongestDecodeTurn = 64;
 
+// A short prompt costs nearly what several do, for each forward reads all weights. Where many texts decode, others end
+// and come soon: prompts of fewer rows than these wait for company, so long for each text that decodes.
+inline constexpr std::int32_t kManyDecode = 8, kCompanyRows = 512;
+inline constexpr double kCompanyMs = 2.0;
+
 // The forwards of decode rows that come after one that reads prompts, which take `decode_ms` and `prefill_ms`; 1 while
-// these are not known (0). `mixes`: that one has decode rows, too, whose part of its time is counted as theirs.
+// these are not known (0). `mixes`: that one has decode rows, too, whose part of its time is counted as theirs, and no
+// prompt waits for company, for it costs no forward of its own.
 std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms, bool mixes = false);
 
 // What the forwards so far say about the next one.
@@ -66,6 +73,8 @@ struct Turns {
     std::int32_t decoded = kLongestDecodeTurn;  // forwards of decode rows since the last one that read prompts
     double prefill_ms = 0.0, decode_ms = 0.0;   // of forwards beside the other kind, lately; 0: not known
 
+    // After a forward of decode rows that ran ahead, which says nothing of times.
+    void note_ahead() { decoded = std::min(decoded + 1, kLongestDecodeTurn); }
     // After a forward that `loads` led to. A mixed one is one of prefill rows.
     void note(kernels::RowClass row_class, std::span<const SequenceLoad> loads, double ms);
 };

@@ -85,7 +85,11 @@ private:
         } else if (first == "took") {
             const double ms = read<double>(words);
             const RowClass kind = schedule_.reads_prompts() ? RowClass::prefill : RowClass::decode;
-            if (!result_.forwards.back().ahead) turns_.note(kind, loads_, ms);
+            if (result_.forwards.back().ahead) {
+                turns_.note_ahead();
+            } else {
+                turns_.note(kind, loads_, ms);
+            }
         } else {
             const auto ticket = read<std::uint64_t>(words);
             if (Text* text = find(ticket)) of_text(first, *text, words);

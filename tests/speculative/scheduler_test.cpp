@@ -46,6 +46,23 @@ TEST(Scheduler, DecodingHasItsShareWhilePromptsWait) {
     EXPECT_EQ(decode_turn({}, 20.0, 2.0), 1);
 }
 
+// Where many decode, a short prompt waits for others, but not for long, and many rows do not.
+TEST(Scheduler, ShortPromptsWaitForCompanyWhereManyDecode) {
+    const auto turn = [](int decoding, std::vector<std::int32_t> prompts, bool mixes = false) {
+        std::vector<SequenceLoad> loads(static_cast<std::size_t>(decoding), {.decode_rows = 1});
+        for (const std::int32_t rows : prompts) loads.push_back({.prefill_rows = rows});
+        return decode_turn(loads, 13.0, 4.0, mixes);
+    };
+    const std::int32_t alone = turn(kManyDecode - 1, {200});
+    EXPECT_EQ(alone, 4);
+    EXPECT_EQ(turn(kManyDecode, {200}), 4) << "4 ms of company are less than the share";
+    EXPECT_EQ(turn(32, {200}), 16);
+    EXPECT_EQ(turn(32, {200, 200}), 16);
+    EXPECT_EQ(turn(32, {200, 200, 200}), alone) << "they are enough";
+    EXPECT_EQ(turn(32, {2000}), alone);
+    EXPECT_EQ(turn(32, {200}, true), turn(7, {200}, true)) << "beside the decode rows it never waits";
+}
+
 TEST(Scheduler, ReadsPromptsInTheirOrderSeveralInOneForward) {
     const Schedule all =
         scheduled({{.prefill_rows = 40}, {.prefill_rows = 50}, {.prefill_rows = 70}}, RowClass::prefill);
@@ -174,6 +191,10 @@ TEST(Scheduler, LearnsWhatForwardsTakeBesideTheOtherKindAndCountsTurns) {
     EXPECT_EQ(turns.decode_ms, 2.0);
     turns.note(RowClass::decode, both, 1000.0);
     EXPECT_NEAR(turns.decode_ms, 2.0 + 0.3 * 4.0, 1e-9) << "an interrupted forward says little";
+    turns.note_ahead();
+    EXPECT_EQ(turns.decoded, 4) << "one that ran ahead counts, too";
+    for (int forward = 0; forward < 100; ++forward) turns.note_ahead();
+    EXPECT_EQ(turns.decoded, kLongestDecodeTurn);
 }
 
 TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
