@@ -188,11 +188,20 @@ std::int32_t BatchGenerator::State::most_with_drafts(bool on_device) const {
     return on_device ? std::min(most, kernels::kTokenSlots) : most;
 }
 
+// Whether enough rows are left for drafts of texts that take `used` of `most`. On a device, a round that looks for
+// drafts keeps the next forward from running ahead, which costs a tenth of one: few rows among many do not make up for
+// that. 64 texts of 8B on an H200 were 9 % slower with drafts for the rows that ended texts had left.
+bool BatchGenerator::State::leaves_room(std::int32_t used, std::int32_t most, bool on_device) {
+    constexpr std::int32_t kLeastShare = 4;
+    return on_device ? kLeastShare * (most - used) >= used : used < most;
+}
+
 // The others get what pays.
 void BatchGenerator::State::draft_automatic(std::int32_t used) {
     const auto on_device = [](const Sequence* sequence) { return sequence->samples_on_device(); };
-    const std::int32_t most = std::min(most_rows, most_with_drafts(std::ranges::any_of(drafting_texts, on_device)));
-    if (used >= most || !warm_up()) return;
+    const bool any_on_device = std::ranges::any_of(drafting_texts, on_device);
+    const std::int32_t most = std::min(most_rows, most_with_drafts(any_on_device));
+    if (!leaves_room(used, most, any_on_device) || !warm_up()) return;
     std::erase_if(drafting_texts, [](Sequence* sequence) { return !sequence->ledger.allows(); });
     if (drafting_texts.empty() || !ledger.allows()) return;
     drafting = true;

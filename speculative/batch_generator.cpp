@@ -377,11 +377,11 @@ bool BatchGenerator::State::may_run_ahead() {
     if (current.row_class != kernels::RowClass::decode || current.prompt_rows > 0) return false;
     if (!target().ops().asynchronous()) return false;
     if (!waiting.empty() && running.size() < most) return false;
-    // Where the next forward is full, there is no draft to look for.
-    const auto next_rows = std::ranges::count_if(
-        current.chosen, [](const Sequence* sequence) { return sequence != nullptr && sequence->room() > 1; });
-    const bool looks =
-        next_rows < most_with_drafts(true) && (plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead);
+    // Where the next forward is full, or nearly, there is no draft to look for.
+    const auto next_rows = static_cast<std::int32_t>(std::ranges::count_if(
+        current.chosen, [](const Sequence* sequence) { return sequence != nullptr && sequence->room() > 1; }));
+    const bool looks = leaves_room(next_rows, most_with_drafts(true), true) &&
+                       (plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead);
     std::int32_t pages = 0;
     std::size_t decoding = 0;
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {

@@ -146,6 +146,7 @@ struct BatchGenerator::State {
     void draft();
     std::int32_t draft_fixed(std::int32_t used);
     std::int32_t most_with_drafts(bool on_device) const;
+    static bool leaves_room(std::int32_t used, std::int32_t most, bool on_device);
     void draft_automatic(std::int32_t used);
     void draft_what_pays(std::int32_t used, double value);
     void take_proposals(Sequence& sequence, double value, bool prefer_model);
