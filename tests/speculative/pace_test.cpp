@@ -307,19 +307,22 @@ TEST(Pace, TextsThatNeedTheHostDoNotStopTheOthers) {
     }
 }
 
-// A forward that is full has no room for drafts, so nothing interrupts it to look for them.
+// A forward that is full, or nearly, has no room for drafts that make up for the look, so nothing interrupts it.
 TEST(Pace, AFullBatchDoesNotLookForDrafts) {
     constexpr std::int32_t kTokens = 48;
     const DevicePace pace;
     // How long the device waits where the next forward is not begun before the host knows the tokens of the last one.
     const double round_trip = pace.read + pace.enqueue + pace.start;
-    const BatchRun plain = run_batch(kernels::kTokenSlots, off(), false, kTokens);
-    const BatchRun full = run_batch(kernels::kTokenSlots, automatic(), true, kTokens);
-    EXPECT_EQ(full.texts, plain.texts);
-    EXPECT_LT(full.idle_ms, plain.idle_ms + 1.5 * round_trip);
-    // A control: with one text less there is room, and a look in nine forwards.
-    EXPECT_GT(run_batch(kernels::kTokenSlots - 1, automatic(), true, kTokens).idle_ms,
-              plain.idle_ms + 2.5 * round_trip);
+    for (const std::int32_t texts : {kernels::kTokenSlots, kernels::kTokenSlots - 12}) {
+        const BatchRun plain = run_batch(texts, off(), false, kTokens);
+        const BatchRun full = run_batch(texts, automatic(), true, kTokens);
+        EXPECT_EQ(full.texts, plain.texts);
+        EXPECT_LT(full.idle_ms, plain.idle_ms + 1.5 * round_trip) << texts;
+    }
+    // A control: where half of the rows are left, a look now and then.
+    constexpr std::int32_t kHalf = kernels::kTokenSlots / 2;
+    EXPECT_GT(run_batch(kHalf, automatic(), true, 3 * kTokens).idle_ms,
+              run_batch(kHalf, off(), false, 3 * kTokens).idle_ms + 2.5 * round_trip);
 }
 
 // A text of 900 tokens, in a conversation or a batch.
