@@ -1,10 +1,9 @@
 // kernels/cuda/experts/expert_operand.cuh: the inputs of a tile's rows as operands of the products of an expert
 // (products.cuh): converted to shared memory unit by unit, and taken from there.
 //
-// Order:    inputs of packed rows may have one, the expert's own. put_in_order() has all threads of the CTA load a row
-// as
-//           it lies, and each warp look up the inputs of its units in shared memory. put() loads each by itself, from
-//           L2. What becomes of a row's numbers is the same either way.
+// Order:    inputs of packed rows may have one, the expert's own. For put_in_order() all threads of the CTA load a row
+//           as it lies, and each warp looks up the inputs of its units in shared memory. put() loads each by itself,
+//           from L2. What becomes of a row's numbers is the same either way.
 // Shared:   of a unit: [plane][row] float16 in the order of operands; then the factors that scale the sums of each row
 //           back; of packed rows the sums of each 16 inputs besides.
 #pragma once

@@ -1,8 +1,7 @@
 // The products of experts in packed rows (products.cuh).
 //
-// Header:   of all experts of the stack, in shared memory. It says which run a block belongs to, and so its codes,
-// bytes
-//           and place; a warp jumps to the code of the block's kind, which all its lanes take.
+// Header:   of all experts of the stack, in shared memory. It says which run a block belongs to, and so its codes, its
+//           bytes and its place; a warp jumps to the code of the block's kind, which all its lanes take.
 // Factors:  an expert's own, for even and odd packed rows.
 
 #include "kernels/cuda/experts/products.cuh"
