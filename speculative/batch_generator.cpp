@@ -239,6 +239,10 @@ void BatchGenerator::State::log_plan() {
     log.write();
 }
 
+std::int32_t BatchGenerator::State::turn_of(std::span<const SequenceLoad> of) const {
+    return decode_turn(of, turns.prefill_ms, turns.decode_ms, parts.classes_agree);
+}
+
 // Decides which rows the next forward has, and makes room for them.
 void BatchGenerator::State::plan() {
     const core::ContextOptions& options = target().options();
@@ -249,7 +253,7 @@ void BatchGenerator::State::plan() {
                          {.prefill_rows = options.prefill_rows,
                           .prefill_rows_beside = parts.prefill_rows_beside,
                           .decode_rows = target().max_rows(),
-                          .decode_turn = decode_turn(loads, turns.prefill_ms, turns.decode_ms, parts.classes_agree),
+                          .decode_turn = turn_of(loads),
                           .mixes = parts.classes_agree},
                          turns.decoded, schedule);
         const auto wanted = [this] {
@@ -404,8 +408,7 @@ bool BatchGenerator::State::may_run_ahead() {
     // Prompts wait while the turn of those that decode goes on. The present forward is part of it.
     next_loads.clear();
     for (const auto& sequence : running) next_loads.push_back(sequence->load());
-    const bool prompts_wait =
-        turns.decoded + 1 < decode_turn(next_loads, turns.prefill_ms, turns.decode_ms, parts.classes_agree);
+    const bool prompts_wait = turns.decoded + 1 < turn_of(next_loads);
     std::ptrdiff_t due = 0;
     for (std::size_t i = 0; i < running.size(); ++i) {
         if (!running[i]->paused && !(prompts_wait && next_loads[i].prefill_rows > 0)) ++due;

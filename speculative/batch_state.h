@@ -141,6 +141,7 @@ struct BatchGenerator::State {
     void count_model();
     std::int32_t pages_to_grow(const Sequence& sequence) const;
     std::int32_t pages_to_grow(core::SequenceId id, std::int32_t rows) const;
+    std::int32_t turn_of(std::span<const SequenceLoad> of) const;
     void plan();
     bool warm_up();
     void draft();

@@ -95,6 +95,15 @@ __device__ inline void copy_barriers_ready() {
     __syncwarp();
 }
 
+// A warp's copies of 16 bytes, which take the place of bulk copies before sm_90.
+__device__ inline void copy_by_lanes(std::uint32_t to, const void* from, std::uint32_t bytes, int lane) {
+    for (std::uint32_t at = 16u * static_cast<std::uint32_t>(lane); at < bytes; at += 512u) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
+                     "l"(static_cast<const char*>(from) + at)
+                     : "memory");
+    }
+}
+
 // Streams `bytes` (a multiple of 16) from global to shared memory; all lanes of the warp call it. Weights are read once
 // per forward, so the L2 should drop them first.
 __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
@@ -110,11 +119,7 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
             : "memory");
     }
 #else
-    for (std::uint32_t at = 16u * static_cast<std::uint32_t>(lane); at < bytes; at += 512u) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
-                     "l"(static_cast<const char*>(from) + at)
-                     : "memory");
-    }
+    copy_by_lanes(to, from, bytes, lane);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
 }
@@ -131,11 +136,7 @@ __device__ inline void bulk_copy_ahead(std::uint32_t to, const void* from, std::
             : "memory");
     }
 #else
-    for (std::uint32_t at = 16u * static_cast<std::uint32_t>(lane); at < bytes; at += 512u) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
-                     "l"(static_cast<const char*>(from) + at)
-                     : "memory");
-    }
+    copy_by_lanes(to, from, bytes, lane);
 #endif
 }
 // Whether the phase with that parity is complete.
