@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/sampled_token.h"
 #include "kernels/sampling_plan.h"
 
@@ -132,7 +133,10 @@ public:
                 kept_.sample(logits(static_cast<std::int32_t>(i)), plans[i], scratch_, slots[i]);
         }
     }
-    SampledToken sampled(std::int32_t slot) const { return tokens_[static_cast<std::size_t>(slot)]; }
+    SampledToken sampled(std::int32_t slot) const {
+        check(slot >= 0 && slot < kTokenSlots, "there is no such slot");
+        return tokens_[static_cast<std::size_t>(slot)];
+    }
     Candidates candidates(std::int32_t slot) { return kept_.at(slot); }
 
 private:

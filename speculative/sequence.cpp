@@ -150,6 +150,7 @@ void Sequence::begin_draft(std::int32_t most) {
     survival_ = 1.0;
     round = {};
     model_is_done_ = false;
+    guessed_ = false;  // the host may sample what follows: then no slot has its token
     limit_ = std::max(0, std::min({most, answer_.room() - 1, core::kMaxDraft}));
     ModelDrafts::begin_round(model_draft);
     proposal_ = {};

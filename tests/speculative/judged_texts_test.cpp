@@ -111,6 +111,40 @@ TEST(JudgedTexts, ADeviceRunsAheadOfStagesThatJudge) {
     EXPECT_TRUE(no_page_is_lost(batch));
 }
 
+// A forward has more rows than there are slots: the device samples the first of them, and the host the others, of texts
+// whose last token was a guess of the device.
+TEST(JudgedTexts, TheHostSamplesRowsBeyondTheSlots) {
+    constexpr std::int32_t kTexts = 20, kDraft = 4, kTokens = 24;
+    static_assert(kTexts < kernels::kTokenSlots && kTexts * (kDraft + 1) > kernels::kTokenSlots);
+    const auto model = bundled(fast_backend(), "target");
+    const std::vector<std::int32_t> input = tokenizer().encode("def add(a, b):\n");
+    speculative::Generator alone = make_generator(judged_chain(0), sources(nullptr), off(), context_options(), model);
+    const std::vector<std::int32_t> text =
+        alone.generate({.input = input, .max_tokens = kTokens, .seed = 5, .ignore_eos = true}).tokens;
+
+    core::ContextOptions options = for_sequences(kTexts);
+    options.decode_rows = kTexts * (kDraft + 1);
+    speculative::BatchParts parts = batch_parts(options, model);
+    parts.speculation = fixed(kDraft);
+    parts.make_drafter = [](std::int32_t) { return random_drafter(7); };
+    BatchGenerator batch(std::move(parts));
+    std::deque<Recorder> sinks(kTexts);
+    for (Recorder& sink : sinks) {
+        batch.add({.input = input,
+                   .chain = judged_chain(0),
+                   .max_tokens = kTokens,
+                   .seed = 5,
+                   .stop = {},
+                   .ignore_eos = true},
+                  sink);
+    }
+    while (batch.step()) {
+    }
+    for (const Recorder& sink : sinks) EXPECT_EQ(sink.tokens, text);
+    EXPECT_GE(batch.counters().drafted, kTexts * kDraft);
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
 // `indent` leaves few of the likely candidates where a line begins, and a schema allows few tokens anywhere. Neither
 // costs a forward: each begins before the host knows its token, and no row crosses.
 TEST(JudgedTexts, FewTokensThatMayFollowCostNoForward) {
