@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -171,10 +172,10 @@ struct Encoding {
     const NamedPacking* packing = nullptr;
 };
 
-// A packing of `cols` inputs; kept for the life of the program.
-const kernels::Packing* packing_of(const NamedPacking& named, std::int64_t cols) {
-    static std::map<std::pair<std::string, std::int64_t>, kernels::Packing> made;
-    const auto [entry, is_new] = made.try_emplace({named.name, cols});
+// A packing of `cols` inputs; kept for the life of the program. in_place: without an order.
+const kernels::Packing* packing_of(const NamedPacking& named, std::int64_t cols, bool in_place) {
+    static std::map<std::tuple<std::string, std::int64_t, bool>, kernels::Packing> made;
+    const auto [entry, is_new] = made.try_emplace({named.name, cols, in_place});
     kernels::Packing& packing = entry->second;
     if (!is_new) return &packing;
     packing.form = named.form;
@@ -185,7 +186,7 @@ const kernels::Packing* packing_of(const NamedPacking& named, std::int64_t cols)
         packing.kinds.push_back(static_cast<std::uint8_t>(bits | (head ? kernels::kHead : 0)));
     }
     for (std::size_t i = 0; i < 16; ++i) packing.table[i] = static_cast<std::int8_t>(15 * static_cast<int>(i) - 112);
-    for (std::int64_t i = 0; named.ordered && i < cols; ++i) {
+    for (std::int64_t i = 0; named.ordered && !in_place && i < cols; ++i) {
         packing.order.push_back(static_cast<std::int32_t>((i * 1013 + 7) % cols));
     }
     return &packing;
@@ -195,9 +196,9 @@ const kernels::Packing* packing_of(const NamedPacking& named, std::int64_t cols)
 TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) {
     return {quant_type, rows, cols, nullptr};
 }
-TensorView made_up(const Encoding& encoding, std::int64_t rows, std::int64_t cols) {
+TensorView made_up(const Encoding& encoding, std::int64_t rows, std::int64_t cols, bool in_place = false) {
     if (encoding.packing == nullptr) return made_up(encoding.type, rows, cols);
-    return {QuantType::packed, rows, cols, nullptr, packing_of(*encoding.packing, cols)};
+    return {QuantType::packed, rows, cols, nullptr, packing_of(*encoding.packing, cols, in_place)};
 }
 
 // The ops of one layer, and the LM head, which Q4 models have in Q6_K.
@@ -226,7 +227,7 @@ struct Stages {
         mlp_in.gate = made_up(quant_type, s.d_ff, s.d_model);
         mlp_in.up = made_up(quant_type, s.d_ff, s.d_model);
         mlp_out.shape = s;
-        mlp_out.down = made_up(upper, s.d_model, s.d_ff);
+        mlp_out.down = made_up(upper, s.d_model, s.d_ff, true);  // as OpMaker::with_inputs_in_place()
         head.shape = s;
         head.norm = norm;
         Encoding of_head = quant_type;

@@ -180,6 +180,11 @@ public:
         dry_ = dry;
         return view;
     }
+    std::span<const std::int32_t> input_order(const TensorName& name) const final {
+        const Stored stored = find(name);
+        const kernels::Packing* const packing = stored.matrix != nullptr ? stored.matrix->packing() : nullptr;
+        return packing != nullptr ? std::span<const std::int32_t>(packing->order) : std::span<const std::int32_t>();
+    }
     std::int64_t embedding_bytes() final {
         return kept_view({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();
     }

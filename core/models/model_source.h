@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,6 +88,8 @@ public:
     virtual kernels::TensorView tensor(const TensorName& name, TensorShape shape) = 0;
     // Whether there is such a tensor, for families whose files may spell something in two ways.
     virtual bool has(const TensorName& name) const = 0;
+    // Packing::order of a matrix, if it is stored so; empty: its inputs are in their own order.
+    virtual std::span<const std::int32_t> input_order(const TensorName&) const { return {}; }
     // The caller needs none of the tensors returned so far, except tables that stay mapped ("token_embd" and
     // "per_layer_token_embd").
     virtual void release() {}

@@ -1,10 +1,12 @@
 #include "core/models/op_maker.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/parallel_rows.h"
 #include "core/weights/finite.h"
 
 namespace foresay::core {
@@ -81,6 +83,39 @@ std::vector<float> OpMaker::values(const TensorView& view) const {
     return values;
 }
 
+TensorView OpMaker::outputs_for(const TensorName& reader, TensorView outputs) {
+    const std::span<const std::int32_t> order = source_.input_order(reader);
+    if (order.empty() || outputs.empty() || outputs.data == nullptr) return outputs;
+    const auto count = static_cast<std::int64_t>(order.size());
+    if (outputs.rows == 1 && outputs.cols == count) {
+        const std::vector<float> given = values(outputs);
+        std::vector<float> moved(given.size());
+        for (std::size_t place = 0; place < moved.size(); ++place) {
+            moved[place] = given[static_cast<std::size_t>(order[place])];
+        }
+        return own(std::move(moved));
+    }
+    check(outputs.rows == count, "a matrix has as many outputs as its reader has inputs");
+    const std::int64_t row_bytes = outputs.row_bytes();
+    std::byte* const moved = moved_.emplace_back(static_cast<std::size_t>(count * row_bytes)).data();
+    parallel_rows(count, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t place = begin; place < end; ++place) {
+            std::memcpy(moved + place * row_bytes, outputs.data + order[static_cast<std::size_t>(place)] * row_bytes,
+                        static_cast<std::size_t>(row_bytes));
+        }
+    });
+    outputs.data = moved;
+    return outputs;
+}
+
+TensorView OpMaker::with_inputs_in_place(TensorView reader) {
+    if (reader.packing == nullptr || reader.packing->order.empty()) return reader;
+    kernels::Packing& packing = packings_.emplace_back(*reader.packing);
+    packing.order.clear();
+    reader.packing = &packing;
+    return reader;
+}
+
 kernels::RopeSpec OpMaker::rope(const RopeConfig& rope, std::int32_t head_dim) {
     const RopeTable& table = ropes_.emplace_back(rope_table(rope, head_dim, options_.context));
     return {
@@ -91,6 +126,8 @@ void OpMaker::add(OpSpec spec) {
     sink_({std::move(spec), layer_, layer_ < config().shape.layers ? layer(layer_).kv : 0});
     own_.clear();
     ropes_.clear();
+    moved_.clear();
+    packings_.clear();
     source_.release();
 }
 
@@ -143,36 +180,37 @@ kernels::AttentionOutSpec OpMaker::attention_out(std::int32_t i, std::string_vie
     return spec;
 }
 
-kernels::MlpInSpec OpMaker::mlp_in(std::int32_t i, std::string_view norm_name) {
+kernels::MlpInSpec OpMaker::mlp_in(std::int32_t i, std::string_view norm_name, bool gated) {
     const std::int64_t ff = layer(i).d_ff;
-    kernels::MlpInSpec spec{.shape = shape(i),
-                            .norm = norm(i, norm_name, width()),
-                            .gate = matrix(i, "ffn_gate", ff, width()),
-                            .up = matrix(i, "ffn_up", ff, width()),
-                            .activation = config().activation};
+    const TensorName down{.layer = i, .part = "ffn_down"};
+    kernels::MlpInSpec spec{.shape = shape(i), .norm = norm(i, norm_name, width()), .activation = config().activation};
+    if (gated) spec.gate = outputs_for(down, matrix(i, "ffn_gate", ff, width()));
+    spec.up = outputs_for(down, matrix(i, "ffn_up", ff, width()));
     if (config().mlp_bias) {
-        spec.gate_bias = vector(i, "ffn_gate", ff, "bias");
-        spec.up_bias = vector(i, "ffn_up", ff, "bias");
+        if (gated) spec.gate_bias = outputs_for(down, vector(i, "ffn_gate", ff, "bias"));
+        spec.up_bias = outputs_for(down, vector(i, "ffn_up", ff, "bias"));
     }
     return spec;
 }
 
 kernels::MlpInSpec OpMaker::fused_mlp_in(std::int32_t i, std::string_view norm_name) {
     const std::int64_t ff = layer(i).d_ff;
+    const TensorName down{.layer = i, .part = "ffn_down"};
     kernels::MlpInSpec spec{.shape = shape(i), .norm = norm(i, norm_name, width()), .activation = config().activation};
     if (has(i, "ffn_gate")) {  // split by a tool that quantises
-        spec.gate = matrix(i, "ffn_gate", ff, width());
-        spec.up = matrix(i, "ffn_up_alone", ff, width());
+        spec.gate = outputs_for(down, matrix(i, "ffn_gate", ff, width()));
+        spec.up = outputs_for(down, matrix(i, "ffn_up_alone", ff, width()));
         return spec;
     }
     const TensorView both = matrix(i, "ffn_up", 2 * ff, width());
-    spec.gate = rows_of(both, 0, ff);
-    spec.up = rows_of(both, ff, ff);
+    spec.gate = outputs_for(down, rows_of(both, 0, ff));
+    spec.up = outputs_for(down, rows_of(both, ff, ff));
     return spec;
 }
 
 kernels::MlpOutSpec OpMaker::mlp_out(std::int32_t i, std::string_view post_norm) {
-    kernels::MlpOutSpec spec{.shape = shape(i), .down = matrix(i, "ffn_down", width(), layer(i).d_ff)};
+    kernels::MlpOutSpec spec{.shape = shape(i),
+                             .down = with_inputs_in_place(matrix(i, "ffn_down", width(), layer(i).d_ff))};
     if (config().mlp_bias) spec.bias = vector(i, "ffn_down", width(), "bias");
     spec.post_norm = norm(i, post_norm, width());
     spec.scale = config().residual_scale;
@@ -212,13 +250,14 @@ void OpMaker::add_experts(std::int32_t i, std::string_view norm_name) {
     add(std::move(routed));
     ModelShape own = shape(i);
     own.d_ff = static_cast<std::int32_t>(shared);
+    const TensorName down{.layer = i, .part = "ffn_down_shexp"};
     add(kernels::MlpInSpec{.shape = own,
                            .norm = norm(i, norm_name, width()),
-                           .gate = matrix(i, "ffn_gate_shexp", shared, width()),
-                           .up = matrix(i, "ffn_up_shexp", shared, width()),
+                           .gate = outputs_for(down, matrix(i, "ffn_gate_shexp", shared, width())),
+                           .up = outputs_for(down, matrix(i, "ffn_up_shexp", shared, width())),
                            .activation = config().activation});
     add(kernels::MlpOutSpec{.shape = own,
-                            .down = matrix(i, "ffn_down_shexp", width(), shared),
+                            .down = with_inputs_in_place(matrix(i, "ffn_down_shexp", width(), shared)),
                             .add_branch = true,
                             .scale = config().residual_scale});
 }

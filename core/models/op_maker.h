@@ -7,6 +7,7 @@
 // Errors:   as ModelSource::tensor(), and Error when a weight is NaN or infinite.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,6 +17,7 @@
 
 #include "core/models/model_source.h"
 #include "kernels/forward_op.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::core {
 
@@ -64,7 +66,7 @@ public:
     kernels::AttentionInSpec attention_in(std::int32_t i, std::string_view norm = "attn_norm", bool head_norms = true);
     kernels::AttendSpec attend(std::int32_t i);
     kernels::AttentionOutSpec attention_out(std::int32_t i, std::string_view post_norm = {});
-    kernels::MlpInSpec mlp_in(std::int32_t i, std::string_view norm = "ffn_norm");
+    kernels::MlpInSpec mlp_in(std::int32_t i, std::string_view norm = "ffn_norm", bool gated = true);
     // The same with gate and up in one matrix, ffn_up, gate first.
     kernels::MlpInSpec fused_mlp_in(std::int32_t i, std::string_view norm = "ffn_norm");
     kernels::MlpOutSpec mlp_out(std::int32_t i, std::string_view post_norm = {});
@@ -82,6 +84,11 @@ public:
     bool has(std::int32_t i, std::string_view part, std::string_view kind = "weight") const {
         return source_.has({.layer = i, .part = part, .kind = kind});
     }
+    // `outputs` (a matrix's rows, or a bias) in the order that the rows of the matrix `reader` have their inputs in,
+    // and `reader` without that order: what one op writes, the next one reads as it lies, and no sum changes. Routed
+    // experts keep their orders, for all of a layer would lie in memory twice.
+    kernels::TensorView outputs_for(const TensorName& reader, kernels::TensorView outputs);
+    kernels::TensorView with_inputs_in_place(kernels::TensorView reader);
     // A vector of our own, and the values of one from the file (zeros while there is no data).
     kernels::TensorView own(std::vector<float> values);
     std::vector<float> values(const kernels::TensorView& view) const;
@@ -97,6 +104,8 @@ private:
     std::int32_t layer_ = 0;
     std::deque<std::vector<float>> own_;
     std::deque<RopeTable> ropes_;
+    std::deque<std::vector<std::byte>> moved_;  // by outputs_for()
+    std::deque<kernels::Packing> packings_;     // without orders
 };
 
 // Rows [first, first + count) of a matrix.

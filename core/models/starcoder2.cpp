@@ -28,13 +28,7 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(OpMaker& maker, std::int32_t i) {
     maker.add_attention(i);
-    const std::int64_t ff = maker.layer(i).d_ff;
-    kernels::MlpInSpec in{.shape = maker.shape(i),
-                          .norm = maker.norm(i, "ffn_norm", maker.width()),
-                          .up = maker.matrix(i, "ffn_up", ff, maker.width()),
-                          .activation = maker.config().activation};
-    if (maker.config().mlp_bias) in.up_bias = maker.vector(i, "ffn_up", ff, "bias");
-    maker.add(in);
+    maker.add(maker.mlp_in(i, "ffn_norm", false));
     maker.add(maker.mlp_out(i));
 }
 

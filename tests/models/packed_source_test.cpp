@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include "core/models/encodings.h"
 #include "core/models/model.h"
 #include "core/models/model_source.h"
+#include "core/models/op_maker.h"
 #include "kernels/quant/nvfp4.h"
 #include "kernels/quant/q5_0.h"
 #include "tests/support/goldens.h"
@@ -166,18 +168,19 @@ struct GptqFolder {
     std::vector<core::UnpackedMatrices> float32;  // as of the last expanded()
 
     // `more`: what the family's config.json has besides.
-    explicit GptqFolder(const std::string& architecture, const std::string& more = "") {
+    explicit GptqFolder(const std::string& architecture, const std::string& more = "", std::int64_t width = kIn,
+                        std::int64_t ff = kOut) {
         image.config = core::testing::gptq_image().config;
-        plain("model.embed_tokens", {kVocab, kIn});
+        plain("model.embed_tokens", {kVocab, width});
         for (const char* norm :
              {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
-            plain(norm, {kIn});
+            plain(norm, {width});
         }
-        plain("model.layers.0.self_attn.q_proj", {kOut, kIn});
-        plain("model.layers.0.self_attn.o_proj", {kIn, kOut});
+        plain("model.layers.0.self_attn.q_proj", {kOut, width});
+        plain("model.layers.0.self_attn.o_proj", {width, kOut});
         directory.write("config.json",
-                        R"({"architectures": [")" + architecture +
-                            R"("], "hidden_size": 64, "intermediate_size": 32, )" +
+                        R"({"architectures": [")" + architecture + R"("], "hidden_size": )" + std::to_string(width) +
+                            R"(, "intermediate_size": )" + std::to_string(ff) + ", " +
                             R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, )" +
                             R"("head_dim": 32, "vocab_size": 32, "rms_norm_eps": 1e-5, )" +
                             R"("max_position_embeddings": 64, "tie_word_embeddings": true, )" + more +
@@ -253,6 +256,70 @@ TEST(PackedSource, CountsWhatUnlikeNeighboursTakeOnADevice) {
     expect_float32(2, "self_attn.k_proj.qweight", "matrices of the same input have another order of it");
     EXPECT_EQ(expanded(k, 4, 0, v, 4, 0), 0) << "without orders";
     EXPECT_TRUE(folder.float32.empty());
+}
+
+// What gate and up write is what down reads as it lies: their rows, and their biases, have the order of down's inputs.
+TEST(PackedSource, OutputsLieInTheOrderOfTheirReader) {
+    constexpr std::int64_t kWide = GptqFolder::kIn, kNarrow = GptqFolder::kOut;
+    GptqFolder folder("LlamaForCausalLM", R"("mlp_bias": true, "attention_bias": false, )", kNarrow, kWide);
+    const std::string layer = "model.layers.0.";
+    for (const char* module : {"self_attn.k_proj", "self_attn.v_proj"})
+        folder.plain(layer + module, {GptqFolder::kOut, kNarrow});
+    for (const std::string module : {"mlp.gate_proj", "mlp.up_proj"}) {
+        folder.plain(layer + module, {kWide, kNarrow});
+        folder.image.tensors[layer + module + ".bias"] =
+            core::testing::image_tensor("F16", {kWide}, core::testing::halves(static_cast<std::size_t>(kWide)));
+    }
+    folder.image.tensors[layer + "mlp.down_proj.bias"] =
+        core::testing::image_tensor("F16", {kNarrow}, core::testing::halves(static_cast<std::size_t>(kNarrow)));
+    folder.quantised(layer + "mlp.down_proj", 4, 1);
+    folder.directory.write("model.safetensors", folder.image.file());
+    const auto source = core::ModelSource::open(folder.directory.path());
+    const auto values = [](const kernels::TensorView& view) {
+        std::vector<std::vector<float>> rows(static_cast<std::size_t>(view.rows));
+        for (std::int64_t r = 0; r < view.rows; ++r) {
+            rows[static_cast<std::size_t>(r)].resize(static_cast<std::size_t>(view.cols));
+            kernels::dequantize_row(view, r, rows[static_cast<std::size_t>(r)]);
+        }
+        return rows;
+    };
+    const auto stored = [&](std::string_view part, core::TensorShape shape, std::string_view kind = "weight") {
+        return values(source->tensor({.layer = 0, .part = part, .kind = kind}, shape));
+    };
+    const auto gate = stored("ffn_gate", {kWide, kNarrow}), up = stored("ffn_up", {kWide, kNarrow}),
+               down = stored("ffn_down", {kNarrow, kWide}), gate_bias = stored("ffn_gate", {1, kWide}, "bias"),
+               up_bias = stored("ffn_up", {1, kWide}, "bias");
+    const std::span<const std::int32_t> given = source->input_order({.layer = 0, .part = "ffn_down"});
+    const std::vector<std::size_t> order(given.begin(), given.end());
+    ASSERT_EQ(order.size(), static_cast<std::size_t>(kWide));
+    ASSERT_FALSE(std::ranges::is_sorted(order));
+
+    int seen = 0;
+    const core::OpMaker::Sink look = [&](const core::PlacedOp& op) {
+        if (const auto* in = std::get_if<kernels::MlpInSpec>(&op.spec)) {
+            ++seen;
+            const auto gate_rows = values(in->gate), up_rows = values(in->up);
+            for (std::size_t place = 0; place < order.size(); ++place) {
+                EXPECT_EQ(gate_rows[place], gate[order[place]]);
+                EXPECT_EQ(up_rows[place], up[order[place]]);
+                EXPECT_EQ(values(in->gate_bias)[0][place], gate_bias[0][order[place]]);
+                EXPECT_EQ(values(in->up_bias)[0][place], up_bias[0][order[place]]);
+            }
+        }
+        if (const auto* out = std::get_if<kernels::MlpOutSpec>(&op.spec)) {
+            ++seen;
+            ASSERT_NE(out->down.packing, nullptr);
+            EXPECT_TRUE(out->down.packing->order.empty());
+            const auto rows = values(out->down);
+            for (std::size_t r = 0; r < rows.size(); ++r) {
+                for (std::size_t place = 0; place < order.size(); ++place) {
+                    EXPECT_EQ(rows[r][place], down[r][order[place]]);
+                }
+            }
+        }
+    };
+    core::OpMaker(*source, {.context = 64}, look).run();
+    EXPECT_EQ(seen, 2);
 }
 
 // The experts of a layer stay packed together, in orders of their own, or none of them does.
