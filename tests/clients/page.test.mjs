@@ -60,6 +60,17 @@ async function send(page, text) {
 }
 const ended = (page) => until(page, () => document.getElementById('stop').disabled
   && document.querySelector('.message:not(.user) .body')?.textContent);
+// In the page: whether the store has a conversation with an answer.
+const saved = () => new Promise((resolve) => {
+  const request = indexedDB.open('foresay', 1);
+  request.onsuccess = () => {
+    const all = request.result.transaction('conversations').objectStore('conversations').getAll();
+    all.onsuccess = () => {
+      resolve(all.result.some((one) => one.nodes.some((node) => node.role === 'assistant' && node.text)));
+      request.result.close();
+    };
+  };
+});
 const answer = (page) => page.locator('.message:not(.user) .body').last().textContent();
 const press = (page, name) => page.getByRole('button', { name, exact: true }).last().click();
 
@@ -145,6 +156,7 @@ test('conversations can be read while the server is away', async () => {
   await ended(page);
   const text = await answer(page);
   await until(page, () => navigator.serviceWorker.controller !== null);
+  await until(page, saved);
   assert.equal(await away.stop(), 0);
   await page.reload();
   await page.getByRole('button', { name: 'Conversations' }).click();
