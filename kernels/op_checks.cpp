@@ -224,8 +224,6 @@ double PreparedOp::bytes_read(int64_t rows) const {
            static_cast<double>(expert_bytes) * distinct_experts(experts, experts_used, rows);
 }
 
-// An estimate: residual stream, projections, attention output and feed-forward values of both row classes, and the
-// logits, all in float32.
 std::unique_ptr<HostMemory> Ops::allocate_host(std::size_t bytes) {
     struct Plain final : HostMemory {
         explicit Plain(std::size_t count) : memory(new std::byte[count]) { bytes = {memory.get(), count}; }
@@ -234,6 +232,8 @@ std::unique_ptr<HostMemory> Ops::allocate_host(std::size_t bytes) {
     return std::make_unique<Plain>(bytes);
 }
 
+// An estimate: residual stream, projections, attention output and feed-forward values of both row classes, and the
+// logits, all in float32.
 int64_t Ops::workspace_bytes(const ModelShape& s, int32_t max_rows, int32_t max_logit_rows) const {
     const int64_t heads = int64_t{s.heads} * s.head_dim * 2 + int64_t{s.kv_heads} * s.head_dim * 2;
     const int64_t experts = int64_t{s.experts_used} * (int64_t{s.d_model} * 3 + int64_t{s.expert_ff} * 4) + s.experts;

@@ -16,7 +16,7 @@
 //           mlp_out) x L, lm_head, and sample or logits. moe may take the place of mlp_in and mlp_out, or come before
 //           them. mlp_in may come before attend: then attention and feed-forward read the same x. A forward allocates
 //           nothing.
-// Threads:  one caller at a time per Ops object; a backend may use many threads inside.
+// Threads:  one caller at a time per Ops object, but for allocate_host(); a backend may use many threads inside.
 // Errors:   prepare() and allocate_*() throw Error (shapes that the backend cannot run, no memory). The ops themselves
 //           throw nothing; wrong shapes at run time are bugs.
 #pragma once
@@ -382,7 +382,8 @@ public:
     // Both come after the forwards issued so far, and have copied when they return.
     virtual void read_page(KvPages& kv, std::int32_t page, std::span<std::byte> to) = 0;
     virtual void write_page(KvPages& kv, std::int32_t page, std::span<const std::byte> from) = 0;
-    // The host memory that the two copy fastest, page-locked where there is a device. For load time.
+    // The host memory that the two copy fastest, page-locked where there is a device. It may take a second for 2 GB.
+    // Any thread, beside all other calls.
     virtual std::unique_ptr<HostMemory> allocate_host(std::size_t bytes);
 
     // Starts a forward. `batch` and what it points to must stay valid until the forward's last op has returned.

@@ -11,6 +11,7 @@ namespace foresay::core {
 namespace {
 
 constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;
+constexpr std::size_t kSlabsAhead = 4;
 // Pages that may wait for the disk, in bytes; what comes then is dropped, so that a slow disk delays no text.
 constexpr std::int64_t kWaitingBytes = std::int64_t{64} << 20;
 
@@ -19,20 +20,68 @@ constexpr std::int64_t kWaitingBytes = std::int64_t{64} << 20;
 PageTiers::PageTiers(kernels::Ops& ops, PageTiersOptions options) : ops_(ops), options_(std::move(options)) {
     check(options_.page_bytes > 0, "a page has bytes");
     most_pages_ = std::max<std::int64_t>(0, options_.host_bytes / options_.page_bytes);
-    if (options_.folder.empty()) return;
-    disk_.emplace(options_.folder, options_.disk_bytes, options_.fingerprint, options_.page_bytes, options_.notice);
+    if (!options_.folder.empty()) {
+        disk_.emplace(options_.folder, options_.disk_bytes, options_.fingerprint, options_.page_bytes, options_.notice);
+    }
     const SignalsBlocked blocked;
-    writer_ = std::thread([this] { write_pages(); });
+    if (disk_) writer_ = std::thread([this] { write_pages(); });
+    if (most_pages_ > 0) taker_ = std::thread([this] { take_slabs(); });
 }
 
 PageTiers::~PageTiers() {
-    if (!writer_.joinable()) return;
     {
         const std::scoped_lock lock(mutex_);
         stopping_ = true;
     }
     woken_.notify_one();
-    writer_.join();
+    wanted_.notify_one();
+    if (writer_.joinable()) writer_.join();
+    if (taker_.joinable()) taker_.join();
+}
+
+// A slab at a time, while few are there.
+void PageTiers::take_slabs() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wanted_.wait(lock, [this] {
+            const bool wanted = takes_memory_ && refused_.empty() && promised_pages_ < most_pages_;
+            return stopping_ || (wanted && ahead_.size() < kSlabsAhead);
+        });
+        if (stopping_) return;
+        const std::int64_t pages =
+            std::min(most_pages_ - promised_pages_, std::max<std::int64_t>(1, kSlabBytes / options_.page_bytes));
+        promised_pages_ += pages;
+        lock.unlock();
+        std::unique_ptr<kernels::HostMemory> slab;
+        std::string problem;
+        try {
+            slab = ops_.allocate_host(static_cast<std::size_t>(pages * options_.page_bytes));
+        } catch (const std::exception& found) {
+            problem = found.what();
+        }
+        lock.lock();
+        if (slab != nullptr) {
+            ahead_.push_back(std::move(slab));
+        } else {
+            promised_pages_ -= pages;
+            refused_ = problem.empty() ? "no memory" : problem;
+        }
+        taken_.notify_one();
+    }
+}
+
+std::unique_ptr<kernels::HostMemory> PageTiers::next_slab() {
+    if (!taker_.joinable()) return nullptr;
+    std::unique_lock lock(mutex_);
+    takes_memory_ = true;
+    wanted_.notify_one();
+    taken_.wait(lock, [this] { return !ahead_.empty() || !refused_.empty() || pages_ == most_pages_; });
+    if (ahead_.empty()) return nullptr;
+    std::unique_ptr<kernels::HostMemory> slab = std::move(ahead_.front());
+    ahead_.pop_front();
+    pages_ += static_cast<std::int64_t>(slab->bytes.size()) / options_.page_bytes;
+    wanted_.notify_one();
+    return slab;
 }
 
 void PageTiers::write_pages() {
@@ -74,18 +123,16 @@ void PageTiers::hand_to_disk(const Entry& entry, bool wait) {
 }
 
 std::byte* PageTiers::take_memory() {
-    if (free_.empty() && pages_ < most_pages_) {
-        const std::int64_t pages =
-            std::min(most_pages_ - pages_, std::max<std::int64_t>(1, kSlabBytes / options_.page_bytes));
-        try {
-            slabs_.push_back(ops_.allocate_host(static_cast<std::size_t>(pages * options_.page_bytes)));
-        } catch (const std::exception& problem) {
-            most_pages_ = pages_;  // what there is must do
-            if (options_.notice) options_.notice(std::string("less host memory is used for pages: ") + problem.what());
-            return nullptr;
+    if (free_.empty()) {
+        if (std::unique_ptr<kernels::HostMemory> slab = next_slab()) {
+            slabs_.push_back(std::move(slab));
+            const std::span<std::byte> bytes = slabs_.back()->bytes;
+            const auto page = static_cast<std::size_t>(options_.page_bytes);
+            for (std::size_t end = bytes.size(); end >= page; end -= page) free_.push_back(bytes.data() + end - page);
+        } else if (!refused_.empty() && !told_) {
+            told_ = true;
+            if (options_.notice) options_.notice("less host memory is used for pages: " + refused_);
         }
-        for (std::int64_t i = pages; i-- > 0;) free_.push_back(slabs_.back()->bytes.data() + i * options_.page_bytes);
-        pages_ += pages;
     }
     if (free_.empty()) return nullptr;
     std::byte* const bytes = free_.back();
@@ -187,7 +234,10 @@ PageCounters PageTiers::counters() const {
     PageCounters now = counters_;
     now.to_disk = to_disk_;
     now.host_pages = std::ssize(entries_);
-    now.host_bytes = pages_ * options_.page_bytes;
+    {
+        const std::scoped_lock lock(mutex_);
+        now.host_bytes = promised_pages_ * options_.page_bytes;
+    }
     now.disk_bytes = disk_ ? disk_->bytes() : 0;
     return now;
 }

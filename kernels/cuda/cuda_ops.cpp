@@ -222,7 +222,7 @@ public:
             explicit Pinned(std::size_t count) : memory(count) { bytes = {memory.data(), count}; }
             PinnedBuffer<std::byte> memory;
         };
-        const ContextScope scope = use();
+        const DeviceGuard guard(device_.info().index);  // without its lock: it may take long
         return std::make_unique<Pinned>(bytes);
     }
 

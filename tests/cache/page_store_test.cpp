@@ -6,17 +6,21 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "core/cache/kv_cache.h"
 #include "core/cache/page_file.h"
 #include "kernels/kv_names.h"
+#include "kernels/ops_decorator.h"
 #include "tests/models/backends.h"
 #include "tests/weights/temporary_directory.h"
 
@@ -109,6 +113,72 @@ TEST(PageStore, BackendsReadAndWriteWholePages) {
         }
         EXPECT_EQ(ops.allocate_host(100)->bytes.size(), 100u);
     }
+}
+
+// Counts what is taken and by whom, and refuses after `most` times.
+class CountedMemory final : public kernels::OpsDecorator {
+public:
+    explicit CountedMemory(int most = 1000) : OpsDecorator(backends().front().ops()), most_(most) {}
+    std::unique_ptr<kernels::HostMemory> allocate_host(std::size_t bytes) override {
+        own_thread += std::this_thread::get_id() == caller_ ? 1 : 0;
+        if (++taken > most_) throw Error("there is no memory");
+        return OpsDecorator::allocate_host(bytes);
+    }
+    std::atomic<int> taken = 0, own_thread = 0;
+
+private:
+    const int most_;
+    const std::thread::id caller_ = std::this_thread::get_id();
+};
+
+// Of which a slab has two. Most of their memory is never written.
+constexpr std::int64_t kLarge = std::int64_t{32} << 20;
+void store_large(PageTiers& tiers, int number) {
+    tiers.store(page(number), [&](std::span<std::byte> to) { to.front() = static_cast<std::byte>(number); });
+}
+
+TEST(PageStore, TakesMemoryBeforeItIsNeededAndNotBeforeThereArePages) {
+    CountedMemory ops;
+    PageTiers tiers(ops, {.page_bytes = kLarge, .host_bytes = 15 * kLarge, .folder = {}, .fingerprint = {}});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(ops.taken, 0);
+    store_large(tiers, 0);
+    constexpr int kAhead = 4;
+    const auto until_taken = [&](int slabs) {
+        for (int i = 0; i < 5000 && ops.taken < slabs; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return ops.taken.load();
+    };
+    EXPECT_EQ(until_taken(1 + kAhead), 1 + kAhead);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(ops.taken, 1 + kAhead);
+    // As many as there may be, the last alone in its slab.
+    for (int i = 1; i < 40; ++i) store_large(tiers, i);
+    EXPECT_EQ(until_taken(8), 8);
+    EXPECT_EQ(tiers.counters().host_bytes, 15 * kLarge);
+    EXPECT_EQ(tiers.counters().host_pages, 15);
+    EXPECT_EQ(ops.own_thread, 0);
+    for (int i = 25; i < 40; ++i) {
+        const std::span<const std::byte> found = tiers.find(page(i));
+        ASSERT_EQ(found.size(), static_cast<std::size_t>(kLarge)) << i;
+        EXPECT_EQ(found.front(), static_cast<std::byte>(i));
+    }
+}
+
+TEST(PageStore, MakesDoWithTheMemoryThatThereIs) {
+    CountedMemory ops(2);
+    Notices notices;
+    PageTiers tiers(
+        ops,
+        {.page_bytes = kLarge, .host_bytes = 100 * kLarge, .folder = {}, .fingerprint = {}, .notice = notices.take()});
+    for (int i = 0; i < 10; ++i) store_large(tiers, i);
+    EXPECT_EQ(tiers.counters().host_pages, 4);
+    EXPECT_EQ(tiers.counters().host_bytes, 4 * kLarge);
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(tiers.find(page(i)).empty(), i < 6) << i;
+    EXPECT_THAT(notices.all, ElementsAre("less host memory is used for pages: there is no memory"));
+    CountedMemory none(0);
+    PageTiers without(none, {.page_bytes = kLarge, .host_bytes = kLarge, .folder = {}, .fingerprint = {}});
+    store_large(without, 0);
+    EXPECT_FALSE(without.has(page(0)));
 }
 
 TEST(PageStore, HostMemoryKeepsWhatWasUsedLast) {
