@@ -108,12 +108,12 @@ TensorView OpMaker::outputs_for(const TensorName& reader, TensorView outputs) {
     return outputs;
 }
 
-TensorView OpMaker::with_inputs_in_place(TensorView reader) {
-    if (reader.packing == nullptr || reader.packing->order.empty()) return reader;
-    kernels::Packing& packing = packings_.emplace_back(*reader.packing);
+TensorView OpMaker::with_inputs_in_place(const TensorName& reader, TensorView matrix) {
+    if (matrix.packing == nullptr || source_.input_order(reader).empty()) return matrix;
+    kernels::Packing& packing = packings_.emplace_back(*matrix.packing);
     packing.order.clear();
-    reader.packing = &packing;
-    return reader;
+    matrix.packing = &packing;
+    return matrix;
 }
 
 kernels::RopeSpec OpMaker::rope(const RopeConfig& rope, std::int32_t head_dim) {
@@ -209,8 +209,9 @@ kernels::MlpInSpec OpMaker::fused_mlp_in(std::int32_t i, std::string_view norm_n
 }
 
 kernels::MlpOutSpec OpMaker::mlp_out(std::int32_t i, std::string_view post_norm) {
+    const TensorName down{.layer = i, .part = "ffn_down"};
     kernels::MlpOutSpec spec{.shape = shape(i),
-                             .down = with_inputs_in_place(matrix(i, "ffn_down", width(), layer(i).d_ff))};
+                             .down = with_inputs_in_place(down, matrix(i, "ffn_down", width(), layer(i).d_ff))};
     if (config().mlp_bias) spec.bias = vector(i, "ffn_down", width(), "bias");
     spec.post_norm = norm(i, post_norm, width());
     spec.scale = config().residual_scale;
@@ -257,7 +258,7 @@ void OpMaker::add_experts(std::int32_t i, std::string_view norm_name) {
                            .up = outputs_for(down, matrix(i, "ffn_up_shexp", shared, width())),
                            .activation = config().activation});
     add(kernels::MlpOutSpec{.shape = own,
-                            .down = with_inputs_in_place(matrix(i, "ffn_down_shexp", width(), shared)),
+                            .down = with_inputs_in_place(down, matrix(i, "ffn_down_shexp", width(), shared)),
                             .add_branch = true,
                             .scale = config().residual_scale});
 }

@@ -85,10 +85,10 @@ public:
         return source_.has({.layer = i, .part = part, .kind = kind});
     }
     // `outputs` (a matrix's rows, or a bias) in the order that the rows of the matrix `reader` have their inputs in,
-    // and `reader` without that order: what one op writes, the next one reads as it lies, and no sum changes. Routed
-    // experts keep their orders, for all of a layer would lie in memory twice.
+    // and that matrix without the order: what one op writes, the next one reads as it lies, and no sum changes. Both
+    // or none. Routed experts keep their orders, for all of a layer would lie in memory twice.
     kernels::TensorView outputs_for(const TensorName& reader, kernels::TensorView outputs);
-    kernels::TensorView with_inputs_in_place(kernels::TensorView reader);
+    kernels::TensorView with_inputs_in_place(const TensorName& reader, kernels::TensorView matrix);
     // A vector of our own, and the values of one from the file (zeros while there is no data).
     kernels::TensorView own(std::vector<float> values);
     std::vector<float> values(const kernels::TensorView& view) const;
