@@ -34,10 +34,17 @@ struct Dropping {
     bool test(const foresay::Context&, std::int32_t id) const { return id % kParts != 1; }
 };
 
+// Drops nearly all tokens, so that the candidates seldom tell.
+struct Sparing {
+    static constexpr foresay::Info info{"sparing", "1", "Drops most tokens.", "Apache-2.0"};
+    bool test(const foresay::Context&, std::int32_t id) const { return id % 16 == 0; }
+};
+
 std::unique_ptr<samplers::Chain> judged_chain(int which) {
     static const std::shared_ptr<const samplers::StageFactory> factories[] = {
         samplers::linked_factory<Dropping<2000>>(), samplers::linked_factory<Dropping<4>>(),
-        samplers::linked_factory<samplers::Tester>(), samplers::linked_factory<samplers::SoleMasker>()};
+        samplers::linked_factory<samplers::Tester>(), samplers::linked_factory<samplers::SoleMasker>(),
+        samplers::linked_factory<Sparing>(), samplers::linked_factory<Dropping<30>>()};
     samplers::StageSpec judge = stage("rule");
     judge.factory = factories[which];
     return make_chain({judge, stage("penalties", {{"frequency", 0.2}}), stage("top_k", {{"k", std::int64_t{40}}}),
@@ -142,6 +149,77 @@ TEST(JudgedTexts, TheHostSamplesRowsBeyondTheSlots) {
     }
     for (const Recorder& sink : sinks) EXPECT_EQ(sink.tokens, text);
     EXPECT_GE(batch.counters().drafted, kTexts * kDraft);
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// The candidates do not tell the last token of a text, and its row is gone, because others run ahead: the row is made
+// again, in the place where it was.
+TEST(JudgedTexts, TheLastTokenIsLostWhileOthersRunAhead) {
+    const auto model = bundled(fast_backend(), "target");
+    const std::vector<std::int32_t> input = tokenizer().encode("def add(a, b):\n");
+    const auto wanted = [&](std::int32_t tokens, std::uint64_t seed, int which) {
+        return speculative::BatchRequest{.input = input,
+                                         .chain = judged_chain(which),
+                                         .max_tokens = tokens,
+                                         .seed = seed,
+                                         .stop = {},
+                                         .ignore_eos = true};
+    };
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        SCOPED_TRACE(seed);
+        const std::int32_t tokens = seed % 2 == 0 ? 2 : 3;
+        BatchGenerator plain(batch_parts(for_sequences(1), model));
+        Recorder alone;
+        plain.add(wanted(tokens, seed, 4), alone);
+        while (plain.step()) {
+        }
+        BatchGenerator batch(batch_parts(for_sequences(2), model));
+        Recorder one, other;
+        batch.add(wanted(8, 0, 0), other);
+        batch.add(wanted(tokens, seed, 4), one);
+        while (batch.step()) {
+        }
+        EXPECT_EQ(one.tokens, alone.tokens);
+        EXPECT_TRUE(no_page_is_lost(batch));
+    }
+}
+
+// The first row beyond the slots is that of a text that was paused, and is sampled like one of the first text, whose
+// guess is wrong meanwhile.
+TEST(JudgedTexts, TheFirstRowBeyondTheSlotsIsGone) {
+    constexpr std::int32_t kPaused = 44, kTexts = kernels::kTokenSlots + kPaused + 1, kTokens = kPaused + 4;
+    const auto model = bundled(fast_backend(), "target");
+    const std::vector<std::int32_t> input = tokenizer().encode("def add(a, b):\n");
+    const auto wanted = [&](std::uint64_t seed, int which) {
+        return speculative::BatchRequest{.input = input,
+                                         .chain = judged_chain(which),
+                                         .max_tokens = kTokens,
+                                         .seed = seed,
+                                         .stop = {},
+                                         .ignore_eos = true};
+    };
+    BatchGenerator plain(batch_parts(for_sequences(1), model));
+    Recorder alone;
+    plain.add(wanted(1, 5), alone);
+    while (plain.step()) {
+    }
+    core::ContextOptions options = for_sequences(kTexts, 64);
+    options.prefill_rows = 1024;  // all prompts at once
+    options.decode_rows = kTexts;
+    BatchGenerator batch(batch_parts(options, model));
+    std::deque<Recorder> sinks(kTexts);
+    std::vector<speculative::Ticket> tickets;
+    for (Recorder& sink : sinks) tickets.push_back(batch.add(wanted(1, tickets.empty() ? 5 : 0), sink));
+    while (sinks.back().tokens.size() < 2) ASSERT_TRUE(batch.step());
+    for (std::int32_t i = 0; i < kPaused; ++i) {
+        batch.pause(tickets[static_cast<std::size_t>(kernels::kTokenSlots + i)]);
+        batch.step();
+    }
+    for (const speculative::Ticket ticket : tickets) batch.cancel(ticket);
+    batch.step();
+    ASSERT_GE(sinks.front().tokens.size(), 40u);
+    EXPECT_EQ(sinks.front().tokens,
+              std::vector(alone.tokens.begin(), alone.tokens.begin() + std::ssize(sinks.front().tokens)));
     EXPECT_TRUE(no_page_is_lost(batch));
 }
 
