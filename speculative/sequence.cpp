@@ -286,8 +286,9 @@ void Sequence::sample(core::Context& context, std::int32_t row, RowSource source
     held_ += std::max(outcome.emitted, 1) - 1;
     const bool again = lost;
     lost = outcome.end == AcceptEnd::lost;
-    if (lost) {  // its row is made again
+    if (lost) {  // its row is made again, in its place: a forward that runs ahead may have none of this text
         --held_;
+        cut_ = true;
         if (!answer_.result.tokens.empty()) --answer_.result.speculation.rounds;
     }
     wrong_guess = lost;

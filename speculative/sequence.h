@@ -207,7 +207,7 @@ private:
     RowSource source_ = RowSource::logits;  // of its last row
     bool guessed_ = false;                  // the device has sampled a guess there, trusted or not
     double wrong_guesses_ = 0.0;            // moving share
-    bool cut_ = false;                      // rows of the cache after held_ are those of a draft
+    bool cut_ = false;                      // rows of the cache after held_ are to go
     double admitted_ = 0.0;                 // ms; when it was first admitted
 };
 
