@@ -369,8 +369,11 @@ void BatchGenerator::State::start_sampling() {
         std::ranges::find_if(current.chosen, [](const Sequence* sequence) { return sequence != nullptr; });
     for (std::size_t i = 0; i < current.chosen.size(); ++i) {
         if (current.segments[i].logit_rows.empty()) continue;
-        Sequence* const sequence = current.chosen[i] != nullptr ? current.chosen[i] : *live;
-        if (sequence->samples_on_device()) current.sources[i] = sequence->start_sampling(sampling);
+        const bool gone = current.chosen[i] == nullptr;
+        Sequence* const sequence = gone ? *live : current.chosen[i];
+        if (sequence->samples_on_device()) {
+            current.sources[i] = gone ? sequence->fill_row(sampling) : sequence->start_sampling(sampling);
+        }
         if (current.sources[i] == RowSource::logits) break;  // the host's rows are the last
     }
     sampling.start(target());

@@ -257,6 +257,8 @@ RowSource Sequence::start_sampling(DeviceSampling& sampling) {
     return source_;
 }
 
+RowSource Sequence::fill_row(DeviceSampling& sampling) { return sampling.add(*request_.chain, ahead_, {}); }
+
 void Sequence::decide_first(std::span<float> logits) {
     decided_ = decide_row(*request_.chain, logits, [&](std::span<const float> row) {
         if (logprobs_) logprobs_->read(row);
