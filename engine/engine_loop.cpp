@@ -56,6 +56,7 @@ struct EngineLoop::State {
     void run();
     bool wait_for_orders(bool idle);
     void obey();
+    void forget_ended();
     void finish_all(const std::string& error);
     void publish();
 };
@@ -143,8 +144,14 @@ void EngineLoop::State::publish() {
     last.kv_pages_used = batch.kv_pages_used();
 }
 
+void EngineLoop::State::forget_ended() {
+    for (const std::uint64_t ticket : ended) sinks.erase(ticket);
+    ended.clear();
+}
+
 // Every sink that is left gets its end().
 void EngineLoop::State::finish_all(const std::string& error) {
+    forget_ended();  // of a step that failed
     std::vector<Order> late;
     {
         const std::scoped_lock lock(mutex);
@@ -172,14 +179,13 @@ void EngineLoop::State::run() {
         while (wait_for_orders(idle)) {
             obey();
             idle = !batch.step();
-            for (const std::uint64_t ticket : ended) sinks.erase(ticket);
-            ended.clear();
+            forget_ended();
             publish();
         }
         // What runs ends with what it has.
         for (const auto& entry : sinks) batch.cancel(Ticket{entry.first});
         batch.step();
-        for (const std::uint64_t ticket : ended) sinks.erase(ticket);
+        forget_ended();
         // Only what is on the disk outlasts the program.
         if (!engine.config().cache_folder.empty()) batch.store_pages();
     } catch (const std::exception& problem) {

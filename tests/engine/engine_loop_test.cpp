@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -66,6 +67,7 @@ public:
         held_at_ = -1;
         changed_.notify_all();
     }
+    bool ended() const { return ended_; }
     FinishReason finish() const { return finish_; }
     const std::string& error() const { return error_; }
 
@@ -121,6 +123,35 @@ TEST(EngineLoop, AnswersRequestsOfManyThreadsWithTheBytesThatEachHasAlone) {
     const LoopStatus status = loop.status();
     EXPECT_EQ(status.waiting, 0u);
     EXPECT_EQ(status.counters.tokens, 12 * 24);
+}
+
+// A device that fails after the end of another text, in the same step: this sink throws in its place.
+TEST(EngineLoop, EndsEachOnceWhereAStepFails) {
+    class Failing final : public Sink {
+    public:
+        explicit Failing(const Answer& other) : other_(other) {}
+        void token(const speculative::TokenEvent&) override {
+            if (other_.ended()) throw Error("the device has failed");
+        }
+        void end(const BatchEnd& end) override { error.set_value(end.error); }
+        std::promise<std::string> error;
+
+    private:
+        const Answer& other_;
+    };
+    EngineLoop loop(engine(), {.sequences = 2});
+    const auto cancelled = std::make_shared<Answer>();
+    const auto failing = std::make_shared<Failing>(*cancelled);
+    cancelled->hold_at(3);
+    loop.add(request(1, 1, 200), failing);
+    const Ticket ticket = loop.add(request(0, 1, 200), cancelled);
+    cancelled->wait_for_tokens(3);
+    loop.cancel(ticket);
+    cancelled->release();
+    EXPECT_EQ(failing->error.get_future().get(), "the device has failed");
+    loop.stop();
+    EXPECT_EQ(cancelled->finish(), FinishReason::cancelled);
+    EXPECT_EQ(cancelled->error(), "");
 }
 
 TEST(EngineLoop, CancelsAndPauses) {
