@@ -376,6 +376,25 @@ TEST(BatchGenerator, APausedSequenceTakesNoRowsAndLosesNothing) {
     EXPECT_EQ(other.tokens, alone(20, 2));
 }
 
+// A paused text has the pages that another one needs: nothing else would ever give them back.
+TEST(BatchGenerator, APausedTextDoesNotKeepOthersFromTheirPages) {
+    core::ContextOptions options = for_sequences(1);
+    options.branches = 1;
+    BatchGenerator batch = make_batch(options);
+    Recorder slow, other;
+    speculative::BatchRequest first = request(8);
+    while (first.input.size() < 400) first.input.push_back(first.input[first.input.size() % 7]);
+    speculative::BatchRequest second = request(8);
+    while (second.input.size() < 200) second.input.push_back(second.input[second.input.size() % 5]);
+    const speculative::Ticket ticket = batch.add(std::move(first), slow);
+    while (slow.tokens.empty()) ASSERT_TRUE(batch.step());
+    batch.pause(ticket);
+    batch.add(std::move(second), other);
+    while (batch.step()) {
+    }
+    EXPECT_TRUE(other.ended) << batch.waiting() << " texts wait, and step() says that there is nothing to evaluate";
+}
+
 TEST(BatchGenerator, SinksMayAddAndCancel) {
     BatchGenerator batch = make_batch(for_sequences(3));
     Recorder first, second, third;
