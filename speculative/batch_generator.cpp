@@ -87,13 +87,13 @@ WaitingRequest BatchGenerator::State::waits(const Sequence& sequence) const {
             .served = served.find(sequence.queue())->second};
 }
 
-// The index of the waiting sequence that is admitted next; waiting.size() when all wait for another.
+// The index of the waiting sequence that is admitted next; waiting.size() when all are paused or wait for another.
 std::size_t BatchGenerator::State::next() {
     candidates.clear();
     places.clear();
     for (std::size_t i = 0; i < waiting.size(); ++i) {
         const Sequence& sequence = *waiting[i];
-        if (sequence.waits_for_another) continue;
+        if (sequence.waits_for_another || sequence.paused) continue;
         candidates.push_back(waits(sequence));
         places.push_back(i);
     }
@@ -177,6 +177,12 @@ void BatchGenerator::State::admit() {
             continue;
         }
         if (!give_pages(*waiting[place])) {
+            // Where all that run are paused, none would ever give pages back.
+            const bool stuck = std::ranges::all_of(running, [](const auto& sequence) { return sequence->paused; });
+            if (!running.empty() && stuck) {
+                preempt("replace");
+                continue;
+            }
             log.line("full", ticket_number(*waiting[place]));
             return;
         }
@@ -209,9 +215,8 @@ void BatchGenerator::State::release(Sequence& sequence) {
     sequence.suspend();
 }
 
-// Takes the pages of one sequence, which waits from now on.
-void BatchGenerator::State::preempt() {
-    check(running.size() > 1, "a pool holds at least one whole text");
+// Takes the pages of one sequence, which waits from now on. `word`: the log's.
+void BatchGenerator::State::preempt(const char* word) {
     holders.clear();
     for (const auto& sequence : running) {
         holders.push_back({sequence->paused, sequence->priority(), ticket_number(*sequence)});
@@ -219,7 +224,7 @@ void BatchGenerator::State::preempt() {
     const auto victim = running.begin() + static_cast<std::ptrdiff_t>(next_preempted(holders));
     std::unique_ptr<Sequence> sequence = std::move(*victim);
     running.erase(victim);
-    log.line("preempt", ticket_number(*sequence));
+    log.line(word, ticket_number(*sequence));
     release(*sequence);
     ++counters.preemptions;
     const auto place =
@@ -270,7 +275,8 @@ void BatchGenerator::State::plan() {
         }
         while (!room && kept.evict_page()) room = wanted() <= cache().free_pages();
         if (room) break;
-        preempt();
+        check(running.size() > 1, "a pool holds at least one whole text");
+        preempt("preempt");
     }
     log_plan();
 }

@@ -14,6 +14,7 @@
 //   ! wait T                                 it is next, and another one evaluates its beginning
 //   ! full T                                 it is next, and there are no pages for it
 //   ! preempt T                              pages lacked
+//   ! replace T                              likewise, for one that waits: all that run are paused
 //     loads PREFILL,DECODE ...               of those that run, in the order of admission
 //   ! rows CLASS T:ROWS ...                  of the forward, without drafts; prefill, decode or mixed
 //     ahead                                  in place of all decisions: the step before has begun the forward

@@ -70,7 +70,7 @@ public:
     void drop_draft(core::Context& context);
     // Where the device can sample: starts it on the next rows.
     RowSource start_sampling(DeviceSampling& sampling);
-    // A row that is nobody's is sampled like the next one of this text, for which that means nothing.
+    // A row whose text is gone is sampled like the next one of this text, for which that means nothing.
     RowSource fill_row(DeviceSampling& sampling);
     bool samples_on_device() const { return on_device_; }
     // Whether the logits of the last of `count` next tokens are wanted.

@@ -42,9 +42,9 @@ struct Sparing {
 
 std::unique_ptr<samplers::Chain> judged_chain(int which) {
     static const std::shared_ptr<const samplers::StageFactory> factories[] = {
-        samplers::linked_factory<Dropping<2000>>(), samplers::linked_factory<Dropping<4>>(),
+        samplers::linked_factory<Dropping<2000>>(),   samplers::linked_factory<Dropping<4>>(),
         samplers::linked_factory<samplers::Tester>(), samplers::linked_factory<samplers::SoleMasker>(),
-        samplers::linked_factory<Sparing>(), samplers::linked_factory<Dropping<30>>()};
+        samplers::linked_factory<Sparing>(),          samplers::linked_factory<Dropping<30>>()};
     samplers::StageSpec judge = stage("rule");
     judge.factory = factories[which];
     return make_chain({judge, stage("penalties", {{"frequency", 0.2}}), stage("top_k", {{"k", std::int64_t{40}}}),

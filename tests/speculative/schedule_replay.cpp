@@ -108,6 +108,10 @@ private:
         } else if (first == "ran") {
             served_[text.queue] += read<std::uint64_t>(words);
         } else if (first == "preempt") {
+            admission_is_over();
+            preempt(text.ticket);
+        } else if (first == "replace") {
+            if (!std::ranges::all_of(running_, &Text::paused)) differ("not all that run are paused");
             preempt(text.ticket);
         } else if (first == "wait" || first == "full" || first == "admit") {
             due_are_ended();
@@ -188,7 +192,7 @@ private:
         std::vector<std::uint64_t> tickets;
         if (running_.size() >= result_.most) return 0;
         for (const Text& text : waiting_) {
-            if (text.deferred) continue;
+            if (text.deferred || text.paused) continue;
             requests.push_back(waits(text));
             tickets.push_back(text.ticket);
         }
@@ -222,7 +226,6 @@ private:
     }
 
     void preempt(std::uint64_t ticket) {
-        admission_is_over();
         if (running_.empty()) {
             differ("nothing runs");
             return;
