@@ -2,6 +2,7 @@
 //     comes. embed CONFIG PROMPT
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 
 #include "engine/engine.h"
 
@@ -9,7 +10,9 @@ using namespace foresay;
 
 int main(int argc, char** argv) try {
     if (argc != 3) return std::fputs("usage: embed CONFIG PROMPT\n", stderr), 2;
-    const engine::Engine engine = engine::Engine::open(engine::load_config(argv[1]));
+    engine::EngineOptions options;
+    options.plugins.folders = plugins::default_folders(std::filesystem::read_symlink("/proc/self/exe").parent_path());
+    const engine::Engine engine = engine::Engine::open(engine::load_config(argv[1]), options);
     speculative::Generator generator = engine.make_generator();
     const std::vector<std::int32_t> prompt = engine.tokenizer().encode(argv[2]);
 

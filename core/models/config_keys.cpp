@@ -145,7 +145,8 @@ std::string Keys::require(std::string_view gguf, std::string_view hf) {
 
 std::int32_t Keys::narrow(std::int64_t value, const std::string& key) const {
     if (value < 0 || value > 0x7fffffff) {
-        throw Error(path() + ": " + key + " is " + std::to_string(value) + ", which is out of range");
+        throw Error(path() + ": " + key + " is " + std::to_string(value) +
+                    ", which is out of range; the file is damaged, get it again");
     }
     return static_cast<std::int32_t>(value);
 }

@@ -64,6 +64,8 @@ std::int32_t number_after(std::string_view name, std::string_view prefix) {
     return number;
 }
 
+constexpr const char* kOtherShape = "; the file is damaged or contradicts its configuration, get it again";
+
 // A source whose tensors are in a file. Looks up names, checks shapes, and takes matrices apart that a file stores
 // together.
 class FileSource : public ModelSource {
@@ -343,7 +345,7 @@ private:
 
     [[noreturn]] void wrong_shape(const Stored& stored, const std::string& wanted) const {
         throw Error(path_ + ": the tensor " + stored.info->name + " should be " + wanted + " but is " +
-                    text(stored.info->shape));
+                    text(stored.info->shape) + kOtherShape);
     }
 
     TensorView take(const TensorName& name, const Stored& stored, TensorShape shape) {
@@ -355,7 +357,7 @@ private:
             const TensorView view = table().get(info.name);
             if (view.rows != shape.rows || view.cols != shape.cols) {
                 throw Error(path_ + ": the tensor " + info.name + " should be " + shape_text(shape.rows, shape.cols) +
-                            " but is " + shape_text(view.rows, view.cols));
+                            " but is " + shape_text(view.rows, view.cols) + kOtherShape);
             }
             return view;
         }
@@ -402,7 +404,7 @@ private:
                           (matrix.padded() && matrix.rows() > rows && matrix.rows() - rows < kPadding && parts == 1);
         if (!fits || matrix.cols() != shape.cols || stored.transposed || stored.all_experts) {
             throw Error(path_ + ": the matrix of " + stored.info->name + " should be " + shape_text(rows, shape.cols) +
-                        " but is " + shape_text(matrix.rows(), matrix.cols()));
+                        " but is " + shape_text(matrix.rows(), matrix.cols()) + kOtherShape);
         }
         if (dry_) return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
         TensorView view{matrix.packed(), shape.rows, shape.cols, nullptr, matrix.packing()};
@@ -603,7 +605,8 @@ public:
         const bool given = keys.has({}, "vocab_size");
         const std::int32_t vocab = given ? keys.count({}, "vocab_size") : 0;
         if ((given && vocab <= 0) || vocab > 1 << 24) {
-            throw Error(json.path() + ": vocab_size is " + std::to_string(vocab) + ", which is out of range");
+            throw Error(json.path() + ": vocab_size is " + std::to_string(vocab) +
+                        ", which is out of range; the file is damaged, get it again");
         }
         finish(vocab);
     }

@@ -21,7 +21,12 @@ std::string plain(const json::exception& error) {
     return bracket == std::string::npos ? text : text.substr(bracket + 2);
 }
 
-std::string type_of(const json& value) { return value.is_number_float() ? "a float" : value.type_name(); }
+std::string type_of(const json& value) {
+    if (value.is_null()) return "null";
+    if (value.is_number_float()) return "a float";
+    const std::string name = value.type_name();
+    return (name == "array" || name == "object" ? "an " : "a ") + name;
+}
 
 bool to_int(const json& value, std::int64_t& out) {
     if (value.is_number_unsigned()) {

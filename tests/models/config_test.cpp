@@ -153,7 +153,7 @@ TEST_F(ChangedModel, RefusesNumbersThatNoModelMeans) {
                     HasSubstr(std::string("rope_parameters.") + key + " is 0, but it must be a positive number"));
     }
     EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_theta", "many"}}}}),
-                HasSubstr("'rope_parameters.rope_theta' is string, not a number"));
+                HasSubstr("'rope_parameters.rope_theta' is a string, not a number"));
 }
 
 // The bundled draft, with one number of its metadata changed.

@@ -54,14 +54,14 @@ TEST(JsonConfig, NullAndMissingAreAbsent) {
 
 TEST(JsonConfig, WrongTypesNameFileAndMember) {
     const JsonConfig config = JsonConfig::parse(kText, "config.json");
-    expect_error([&] { config.get_int("model_type"); }, "config.json: 'model_type' is string, not an integer");
+    expect_error([&] { config.get_int("model_type"); }, "config.json: 'model_type' is a string, not an integer");
     expect_error([&] { config.get_int("half"); }, "'half' is a float, not an integer");
     expect_error([&] { config.get_int("big"); }, "not an integer");
-    expect_error([&] { config.get_int_or("tie", 1); }, "'tie' is boolean, not an integer");
+    expect_error([&] { config.get_int_or("tie", 1); }, "'tie' is a boolean, not an integer");
     expect_error([&] { config.get_float("tie"); }, "not a number");
     expect_error([&] { config.get_bool("bos"); }, "not true or false");
-    expect_error([&] { config.get_string("rope"); }, "'rope' is object, not a string");
-    expect_error([&] { config.get_ints("mixed"); }, "'mixed' is string, not an integer");
+    expect_error([&] { config.get_string("rope"); }, "'rope' is an object, not a string");
+    expect_error([&] { config.get_ints("mixed"); }, "'mixed' is a string, not an integer");
     expect_error([&] { config.get_strings("eos"); }, "not a string");
 }
 
