@@ -78,24 +78,27 @@ struct Cells {
     }
 };
 
-// K of a strip as operands B. Column `quad` of mma n is position 8 (quad / 2) + 2 n + quad % 2, so that a lane gets the
+// K of a strip as operands B, in groups of 32 values, as many at once as registers hold: heads of 256 have their sums
+// and queries in 192 of them. Column `quad` of mma n is position 8 (quad / 2) + 2 n + quad % 2, so that a lane gets the
 // scores of eight neighbours.
 template <int kWidth>
 struct Keys {
-    uint4 k[4][kWidth / 32];
+    static constexpr int kAtOnce = kWidth > 128 ? 1 : kWidth / 32;
+    uint4 k[4][kAtOnce];
 
     __device__ static int32_t position(int n) {
         const int quad = threadIdx.x % 32 / 4;
         return 8 * (quad / 2) + 2 * n + quad % 2;
     }
-    __device__ void load(const __half* keys) {
+    // Groups first, first + 1, ...
+    __device__ void load(const __half* keys, int first) {
         const int place = threadIdx.x % 4;
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
 #pragma unroll
-            for (int g = 0; g < kWidth / 32; ++g) {
+            for (int g = 0; g < kAtOnce; ++g) {
                 k[n][g] = load16(keys + key_order(KvFormat::f16, kWidth).key_place(position(n)) +
-                                 KvLayout::key_value(32 * g + 8 * place));
+                                 KvLayout::key_value(32 * (first + g) + 8 * place));
             }
         }
     }
@@ -106,7 +109,8 @@ struct Keys {
 template <int kWidth, bool kSpecial>
 __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells<kWidth>& cells, int32_t first,
                               int32_t last, Softmax<kWidth>& state) {
-    constexpr int kGroups = kWidth / 32;  // of 32 values of a head
+    constexpr int kGroups = kWidth / 32;                    // of 32 values of a head
+    constexpr int kValues = kWidth > 128 ? 2 : kWidth / 8;  // values of a lane that are in flight
     const int lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
     const int32_t head_dim = c.head_dim;
 
@@ -153,40 +157,49 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
         Keys<kWidth> keys;
         const int32_t start = strip * kStrip;
         const bool gather = kSpecial && start + kStrip > in_place;  // the same in all lanes
-        if (kSpecial && gather) {
-#pragma unroll
-            for (int n = 0; n < 4; ++n) {
-                // Positions past the row's own are masked below; they load its own key, because they have no cell.
-                const int32_t p = min(start + Keys<kWidth>::position(n), lead.position);
-                const int32_t cell = c.batch.cell(lead, p);
-                const __half* key =
-                    cells.base + c.layout.k_cell(cells.pages[cell / kPagePositions], cell % kPagePositions);
-#pragma unroll
-                for (int g = 0; g < kGroups; ++g) keys.k[n][g] = load16(key + KvLayout::key_value(32 * g + 8 * place));
-            }
-        } else {
-            keys.load(cells.keys(start));
-        }
         // Scores of 32 positions: four mma columns of eight.
         float scores[4][4];
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
             for (float& score : scores[n]) score = 0.0f;
+        }
 #pragma unroll
-            for (int g = 0; g < kGroups; ++g) {
-                multiply_add(scores[n], q[2 * g], keys.k[n][g].x, keys.k[n][g].y);
-                multiply_add(scores[n], q[2 * g + 1], keys.k[n][g].z, keys.k[n][g].w);
+        for (int part = 0; part < kGroups; part += keys.kAtOnce) {
+            if (kSpecial && gather) {
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    // Positions past the row's own are masked below; they load its own key, because they have no cell.
+                    const int32_t p = min(start + Keys<kWidth>::position(n), lead.position);
+                    const int32_t cell = c.batch.cell(lead, p);
+                    const __half* key =
+                        cells.base + c.layout.k_cell(cells.pages[cell / kPagePositions], cell % kPagePositions);
+#pragma unroll
+                    for (int g = 0; g < keys.kAtOnce; ++g) {
+                        keys.k[n][g] = load16(key + KvLayout::key_value(32 * (part + g) + 8 * place));
+                    }
+                }
+            } else {
+                keys.load(cells.keys(start), part);
+            }
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+#pragma unroll
+                for (int g = 0; g < keys.kAtOnce; ++g) {
+                    multiply_add(scores[n], q[2 * (part + g)], keys.k[n][g].x, keys.k[n][g].y);
+                    multiply_add(scores[n], q[2 * (part + g) + 1], keys.k[n][g].z, keys.k[n][g].w);
+                }
             }
         }
         // V is in flight while the scores become weights.
-        uint4 v[kWidth / 8];
-        if (!gather) {
-            const __half* values = cells.values(start);
+        uint4 v[kValues];
+        const __half* const values = gather ? nullptr : cells.values(start);
+        const auto load_values = [&](int first) {
 #pragma unroll
-            for (int d = 0; d < kWidth / 8; ++d) {
-                v[d] = load16(values + KvLayout::value_value(8 * d + quad) + 8 * place);
+            for (int d = 0; d < kValues; ++d) {
+                v[d] = load16(values + KvLayout::value_value(8 * (first + d) + quad) + 8 * place);
             }
-        }
+        };
+        if (!gather) load_values(0);
         // Scale, cap and mask, and the largest score of each row among this lane's positions, then among the quad's.
         float top[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
@@ -235,27 +248,31 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
         }
 #pragma unroll
         for (int d = 0; d < kWidth / 8; ++d) {
+            uint4& at = v[d % kValues];
             if (kSpecial && gather) {
                 // Eight positions of value 8 d + quad, as one contiguous load would have brought them.
-                __half values[8];
+                __half gathered[8];
 #pragma unroll
                 for (int j = 0; j < 8; ++j) {
                     const int32_t cell = c.batch.cell(lead, min(start + 8 * place + j, lead.position));
-                    values[j] = cells.base[c.layout.v_cell(cells.pages[cell / kPagePositions], cell % kPagePositions) +
-                                           KvLayout::value_value(8 * d + quad)];
+                    gathered[j] =
+                        cells.base[c.layout.v_cell(cells.pages[cell / kPagePositions], cell % kPagePositions) +
+                                   KvLayout::value_value(8 * d + quad)];
                 }
-                v[d].x = pack(values[0], values[1]);
-                v[d].y = pack(values[2], values[3]);
-                v[d].z = pack(values[4], values[5]);
-                v[d].w = pack(values[6], values[7]);
+                at.x = pack(gathered[0], gathered[1]);
+                at.y = pack(gathered[2], gathered[3]);
+                at.z = pack(gathered[4], gathered[5]);
+                at.w = pack(gathered[6], gathered[7]);
+            } else if (d > 0 && d % kValues == 0) {
+                load_values(d);
             }
             float(&out)[4] = state.out[d];
             out[0] *= old_weight[0];
             out[1] *= old_weight[0];
             out[2] *= old_weight[1];
             out[3] *= old_weight[1];
-            multiply_add(out, weights[0], v[d].x, v[d].y);
-            multiply_add(out, weights[1], v[d].z, v[d].w);
+            multiply_add(out, weights[0], at.x, at.y);
+            multiply_add(out, weights[1], at.z, at.w);
         }
     }
     // Each lane has summed its own positions; the peaks already agree.
