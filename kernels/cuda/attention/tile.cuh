@@ -1,14 +1,13 @@
-// kernels/cuda/attention/tile.cuh: what both attention kernels share: which rows a tile holds, and their instructions.
+// kernels/cuda/attention/tile.cuh: what attention kernels share: which rows a tile holds.
 //
 // Layout:   operand row r of a tile is query head r % per_tile of batch row r / per_tile, both counted from the tile's
 //           first. With 4 query heads per KV head a tile holds 4 batch rows; with 16 or more it holds one.
-// Precision: ex2.approx and rcp.approx give the same bits for the same number in every launch, which is all that law 1
-//           needs. They differ from exp2f() and a division.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/instructions.cuh"
 
 namespace foresay::kernels::cuda {
 namespace attention {
@@ -18,16 +17,6 @@ inline constexpr float kLog2e = 1.44269504f;
 
 // The score of a position that a row does not attend to: its weight is an exact 0.
 __device__ inline float minus_infinity() { return __int_as_float(0xff800000); }
-
-// c += a . b: 16 x 16 times 16 x 8, float16 operands, float32 sums. Volatile, so that the compiler keeps its place
-// among ordered loads (kv_fragments.cuh).
-__device__ inline void multiply_add(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                                    std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 // Two numbers as a register of an operand: `low` has the lower index.
 __device__ inline std::uint32_t pack(float low, float high) {
@@ -40,23 +29,9 @@ __device__ inline std::uint32_t pack(__half low, __half high) {
     return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-// 2^x; 0 for -inf and for results below the normal numbers.
-__device__ inline float power_of_two(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // What a sink adds to a sum of weights whose peak is `peak`, which is times log2(e). Beyond the largest number it is
 // infinite, and then the outputs are 0, as they should be.
 __device__ inline float sink_weight(float sink, float peak) { return power_of_two(fmaf(sink, kLog2e, -peak)); }
-
-// To about a unit in the last place, in one instruction.
-__device__ inline float reciprocal(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 // Which (row, query head) the 16 operand rows of a tile are: per_tile heads of the first batch row, then of the second,
 // and so on.
