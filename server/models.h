@@ -80,6 +80,8 @@ public:
     virtual const ModelsFolder& folder() const = 0;
     // What clients call the loaded model; empty: none is.
     virtual std::string loaded() const = 0;
+    // A model is being loaded or unloaded, so that a client does well to come again.
+    virtual bool changing() const = 0;
 };
 
 }  // namespace foresay::server

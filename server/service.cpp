@@ -83,15 +83,16 @@ std::shared_ptr<Loaded> Service::loaded() const {
     return loaded_;
 }
 
-namespace {
-
-ApiError loading() {
+// For a request that needs a model where none is.
+ApiError Service::no_model() const {
+    // A model that has come since the caller looked ended the change, too.
+    if (manager_ != nullptr && !manager_->changing() && loaded() == nullptr)
+        return {Problem::unavailable, "no model is loaded; an admin loads one with POST /v1/model/load",
+                "model_not_loaded"};
     ApiError error(Problem::unavailable, "the model is being loaded; come again", "loading_model");
     error.retry_after = 2;
     return error;
 }
-
-}  // namespace
 
 const Route* Service::find(const HttpRequest& head, bool& other_method) const {
     const Route* best = nullptr;
@@ -195,7 +196,7 @@ std::optional<HttpResponse> Service::check(HttpRequest& head) {
             metrics_.count_response(200);
             return route->alone(std::string_view(head.path).substr(route->path.size()));
         }
-        if (route->manage == nullptr && loaded() == nullptr) throw loading();
+        if (route->manage == nullptr && loaded() == nullptr) throw no_model();
     } catch (const ApiError& error) {
         HttpResponse response = refusal(head, error);
         tell(head, response);
@@ -287,12 +288,12 @@ void Service::run(const Route& route, HttpRequest& request, const std::shared_pt
     exchange->belongs_to(caller.name);
     Json body = read_body(route, request);
     if (route.manage != nullptr) {
-        if (manager_ == nullptr) throw loading();
+        if (manager_ == nullptr) throw no_model();
         ManageCall call{request, body, exchange, *manager_, caller, options_.version};
         return route.manage(call);
     }
     const std::shared_ptr<Loaded> loaded = this->loaded();
-    if (loaded == nullptr) throw loading();  // it went after check()
+    if (loaded == nullptr) throw no_model();  // it went after check()
     Call call{.request = request,
               .body = std::move(body),
               .exchange = exchange,

@@ -70,6 +70,7 @@ public:
 
 private:
     const Route* find(const HttpRequest& head, bool& other_method) const;
+    ApiError no_model() const;
     void check_host(const HttpRequest& head) const;
     void check_origin(const HttpRequest& head) const;
     bool own_origin(const HttpRequest& head) const;

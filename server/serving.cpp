@@ -23,7 +23,6 @@ std::unique_ptr<Backend> make_backend(const engine::Engine& engine, const Servin
 
 Serving::Serving(ServingOptions options) : options_(std::move(options)), keys_(options_.keys, options_.complain) {
     if (!options_.models.empty()) folder_ = std::make_unique<ModelsFolder>(options_.models);
-    changing_ = options_.store != nullptr;
     service_ = std::make_unique<Service>(keys_, options_.service);
     service_->manage(*this);
     http_ = std::make_unique<HttpServer>(options_.addresses, options_.limits, options_.service.version, *service_);
@@ -77,6 +76,11 @@ const ModelsFolder& Serving::folder() const {
 std::string Serving::loaded() const {
     const auto loaded = service_->loaded();
     return loaded != nullptr ? loaded->model.name() : std::string();
+}
+
+bool Serving::changing() const {
+    const std::lock_guard lock(mutex_);
+    return changing_;
 }
 
 // What uses the engine: new requests are refused, answers may go on for a while, and then nothing refers to it.

@@ -68,6 +68,7 @@ public:
     void unload(Report report) override;
     const ModelsFolder& folder() const override;
     std::string loaded() const override;
+    bool changing() const override;
 
 private:
     void serve(const engine::Engine& engine, std::string name);
@@ -79,8 +80,9 @@ private:
     std::unique_ptr<ModelsFolder> folder_;
     std::unique_ptr<Service> service_;
     std::unique_ptr<HttpServer> http_;
-    std::mutex mutex_;                        // of the next two
-    bool changing_ = false, ending_ = false;  // changing_: also until the first model is there
+    mutable std::mutex mutex_;  // of the next two
+    bool changing_ = true;      // from the beginning, until the first model is there
+    bool ending_ = false;
     std::thread changer_;
     std::string name_;  // of the last model that was loaded; of the changer's thread
 };

@@ -47,7 +47,7 @@ void add_error_headers(const ApiError& error, HttpResponse& response) {
     if (error.retry_after > 0) {
         response.headers.push_back({"retry-after", std::to_string(error.retry_after)});
         response.headers.push_back({"x-should-retry", "true"});
-    } else if (error.status >= 500 || error.status == 408) {
+    } else if ((error.status >= 500 && error.problem != Problem::unavailable) || error.status == 408) {
         response.headers.push_back({"x-should-retry", "false"});  // the same request fails again
     }
     if (error.status == 401) response.headers.push_back({"www-authenticate", "Bearer"});

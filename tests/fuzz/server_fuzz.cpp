@@ -178,6 +178,7 @@ public:
     void unload(Report report) override { report.done(nullptr); }
     const ModelsFolder& folder() const override { return folder_; }
     std::string loaded() const override { return "x"; }
+    bool changing() const override { return false; }
 
 private:
     ModelsFolder folder_{FORESAY_SOURCE_DIR "/configs"};

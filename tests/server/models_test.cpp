@@ -153,7 +153,14 @@ TEST_F(Models, AreListedLoadedAndUnloadedByThoseWhoMay) {
     EXPECT_EQ(parse_json(ask("GET", "/v1/model").body)["parameters"]["max_seq_len"].integer(), 256);
 
     EXPECT_EQ(ask("POST", "/v1/model/unload").status, 200);
-    EXPECT_EQ(ask("GET", "/v1/model").status, 503);
+    for (const char* path : {"/v1/model", "/v1/models", "/ready", "/health"}) {
+        const Reply none = ask("GET", path);
+        EXPECT_EQ(none.status, 503) << path;
+        EXPECT_EQ(parse_json(none.body)["error"].text("code"), "model_not_loaded") << path;
+        EXPECT_THAT(none.body, HasSubstr("no model is loaded; an admin loads one with POST /v1/model/load")) << path;
+        EXPECT_EQ(none.headers.count("retry-after"), 0u) << path << ": nothing is being loaded";
+        EXPECT_EQ(none.headers.count("x-should-retry"), 0u) << path << ": somebody may load one";
+    }
     EXPECT_EQ(text(), "status 503");
     EXPECT_TRUE(names(ask("GET", "/v1/model/list", "", false)).empty());
     EXPECT_EQ(ask("POST", "/v1/template/switch", R"({"prompt_template_name":"loud"})").status, 400);
