@@ -41,7 +41,7 @@ public:
     std::string code;                 // "context_length_exceeded"; may be empty
     std::string param;                // the field, as a dotted path: "messages[2].content"; may be empty
     int retry_after = 0;              // seconds; 0: none
-    std::int64_t prompt_tokens = 0;   // of context_length_exceeded
+    std::int64_t prompt_tokens = 0;   // of context_length_exceeded; of a very long prompt, so many at least
     std::int64_t context_length = 0;  // of the same
 };
 

@@ -340,9 +340,14 @@ std::vector<std::int32_t> ServedModel::encode(const Prompt& prompt, std::int64_t
     }
     if (tokens.empty()) throw wrong_value(prompt.param, "the prompt is empty, so there is nothing to answer");
     if (static_cast<std::int64_t>(tokens.size()) >= context_length()) {
+        // encode_parts() may have stopped within a text.
+        const bool stopped = tokens.size() >= kCountedContexts * static_cast<std::size_t>(context_length()) &&
+                             std::any_of(prompt.parts.begin(), prompt.parts.end(),
+                                         [](const Prompt::Part& part) { return part.is_text; });
         ApiError error(Problem::invalid,
-                       "the prompt has " + std::to_string(tokens.size()) + " tokens, but the context holds " +
-                           std::to_string(context_length()) + " with the answer; send a shorter one",
+                       "the prompt has " + std::string(stopped ? "at least " : "") + std::to_string(tokens.size()) +
+                           " tokens, but the context holds " + std::to_string(context_length()) +
+                           " with the answer; send a shorter one",
                        "context_length_exceeded", prompt.param);
         error.prompt_tokens = static_cast<std::int64_t>(tokens.size());
         error.context_length = context_length();

@@ -20,6 +20,7 @@ using server::Json;
 using server::parse_json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string chat(const std::string& more, const std::string& messages = R"([{"role":"user","content":"x"}])") {
     return R"({"max_tokens":2,"messages":)" + messages + (more.empty() ? "" : "," + more) + "}";
@@ -140,6 +141,20 @@ TEST(Errors, APromptThatIsTooLongNamesBothNumbers) {
     EXPECT_EQ(error["n_ctx"].integer(), 512);
     EXPECT_GT(error["n_prompt_tokens"].integer(), 1000);
     EXPECT_THAT(error.text("message"), HasSubstr("512"));
+    EXPECT_THAT(error.text("message"), Not(HasSubstr("at least")));
+}
+
+// A text of many contexts is not counted to its end.
+TEST(Errors, APromptThatIsMuchTooLongHasSoManyTokensAtLeast) {
+    Served served;
+    std::string prompt;
+    for (int i = 0; i < 20'000; ++i) prompt += "x = " + std::to_string(i) + "\\n";
+    const Reply reply = served.client().post("/v1/completions", "{\"prompt\":\"" + prompt + "\"}");
+    EXPECT_EQ(reply.status, 400);
+    const Json error = parse_json(reply.body)["error"];
+    EXPECT_THAT(error.text("message"), HasSubstr("the prompt has at least"));
+    EXPECT_GE(error["n_prompt_tokens"].integer(), 16 * 512);
+    EXPECT_LT(error["n_prompt_tokens"].integer(), 20'000) << "it is a bound";
 }
 
 TEST(Errors, PathsMethodsHostsAndOrigins) {
