@@ -52,6 +52,11 @@ inline ApiError stopping() {
     return error;
 }
 
+// To requests for embeddings, of all protocols.
+inline ApiError no_embeddings() {
+    return {Problem::unsupported, "this server has no embeddings: its model generates text", "unsupported"};
+}
+
 // The value of the field `param` is of a wrong type, or not among those that are allowed.
 inline ApiError wrong_type(const std::string& param, const std::string& message) {
     return {Problem::invalid, message, "invalid_type", param};

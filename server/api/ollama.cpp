@@ -415,6 +415,8 @@ void refused(Call& call) {
                    "unsupported");
 }
 
+void embeddings(Call&) { throw no_embeddings(); }
+
 }  // namespace
 
 HttpResponse ollama_error(const ApiError& error, const std::string& id) { return ollama_error_response(error, id); }
@@ -430,8 +432,9 @@ void add_ollama(std::vector<Route>& routes) {
     add("GET", "/api/ps", nullptr, running, "The models that are loaded.");
     add("GET", "/api/version", nullptr, version, "The version of Ollama whose protocol this is.");
     add("POST", "/api/show", &show_shape(), show, "What the model can do.");
-    for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/embed", "/api/embeddings"})
+    for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy"})
         add("POST", path, nullptr, refused, "Not supported.");
+    for (const char* path : {"/api/embed", "/api/embeddings"}) add("POST", path, nullptr, embeddings, "Not supported.");
     add("DELETE", "/api/delete", nullptr, refused, "Not supported.");
 }
 

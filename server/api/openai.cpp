@@ -168,9 +168,7 @@ void model(Call& call) {
     call.send(for_anthropic(call) ? anthropic_entry(call) : model_entry(call));
 }
 
-void embeddings(Call&) {
-    throw ApiError(Problem::unsupported, "this server has no embeddings: its model generates text", "unsupported");
-}
+void embeddings(Call&) { throw no_embeddings(); }
 
 }  // namespace
 

@@ -161,6 +161,11 @@ TEST(Errors, PathsMethodsHostsAndOrigins) {
     Served served;
     Client client = served.client();
     EXPECT_EQ(client.get("/v1/nothing").status, 404);
+    for (const char* path : {"/v1/embeddings", "/api/embed", "/api/embeddings"}) {
+        const Reply none = client.post(path, "{}");
+        EXPECT_EQ(none.status, 501) << path;
+        EXPECT_THAT(none.body, HasSubstr("this server has no embeddings")) << path;
+    }
     const Reply method = client.get("/v1/chat/completions");
     EXPECT_EQ(method.status, 405);
     EXPECT_EQ(method.headers.at("allow"), "POST");
