@@ -461,7 +461,7 @@ void messages(Call& call) {
     wanted.max_tokens = static_cast<std::int64_t>(body["max_tokens"].number());
     wanted.max_tokens_param = "max_tokens";
     for (std::string& stop : read_stops(body["stop_sequences"])) wanted.stop.push_back(std::move(stop));
-    read_format(body["output_config"]["format"], "output_config.format", wanted);
+    read_format(body["output_config"]["format"], "output_config.format", "schema", wanted);
     wanted.prompts.push_back(prompt_of(body));
     const Json& single = body["tool_choice"]["disable_parallel_tool_use"];
     const bool stream = body["stream"].is_true();

@@ -46,12 +46,26 @@ std::string number_text(double value) {
         .dump();
 }
 
+// Whole numbers that are not integers here: those beyond 64 bits, or beyond what a real has exactly.
+void check_large(const Field& field, const Json& value, const std::string& path) {
+    if ((field.kinds & (kInteger | kNumber)) != kInteger || !value.is(Json::Kind::real) ||
+        std::floor(value.number()) != value.number() || (kind_of(value) & kInteger) != 0)
+        return;
+    constexpr double kLeast = -0x1p63, kAboveMost = 0x1p64;  // of 64 bits, with a sign and without
+    if (value.number() >= std::max(field.least, kLeast) && value.number() <= field.most && value.number() < kAboveMost)
+        throw wrong_value(path, "'" + path + "' must be written in digits alone, without a point or an exponent");
+    const bool limited = std::isfinite(field.least) || std::isfinite(field.most);
+    throw wrong_value(path, "'" + path + "' is " + number_text(value.number()) + ", but must be " +
+                                (limited ? range_text(field) : "from -9223372036854775808 to 18446744073709551615"));
+}
+
 void check_kind(unsigned allowed, const Json& value, const std::string& path) {
     if ((kind_of(value) & allowed) != 0) return;
     throw wrong_type(path, "'" + path + "' must be " + kinds_text(allowed) + ", not " + kinds_text(kind_of(value)));
 }
 
 void check_value(const Field& field, const Json& value, const std::string& path, std::vector<std::string>* unknown) {
+    check_large(field, value, path);
     check_kind(field.kinds, value, path);
     if (value.is_number() && !(value.number() >= field.least && value.number() <= field.most))
         throw wrong_value(path,
@@ -60,6 +74,10 @@ void check_value(const Field& field, const Json& value, const std::string& path,
         std::find(field.choices.begin(), field.choices.end(), value.string()) == field.choices.end()) {
         std::string all;
         for (const std::string_view choice : field.choices) all += (all.empty() ? "" : ", ") + std::string(choice);
+        if (const unsigned others = field.kinds & ~static_cast<unsigned>(kString); others != 0) {
+            const bool limited = std::isfinite(field.least) || std::isfinite(field.most);
+            all += ", or " + kinds_text(others) + (limited ? " " + range_text(field) : "");
+        }
         throw wrong_value(path, "'" + path + "' is '" + value.string() + "', but must be one of: " + all);
     }
     if (value.is_object() && field.shape != nullptr) check_shape(*field.shape, value, path, unknown);

@@ -305,7 +305,7 @@ void chat(Call& call) {
         }
         conversation.messages.push_back(std::move(next));
     }
-    conversation.tools = read_tools(body["tools"], "tools");
+    conversation.tools = read_tools(body["tools"], "tools", "function.name");
     conversation.reasoning = reasoning_of(body["think"]);
     conversation.continue_last =
         conversation.messages.back().role == "assistant" && conversation.messages.back().calls.empty();

@@ -55,7 +55,7 @@ void chat(Call& call) {
     if (body.has("top_logprobs") && !logprobs)
         throw wrong_value("top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (logprobs) wanted.alternatives = body.has("top_logprobs") ? static_cast<int>(body["top_logprobs"].number()) : 0;
-    read_format(body["response_format"], "response_format", wanted);
+    read_format(body["response_format"], "response_format", "json_schema.schema", wanted);
     if (body.has("prediction")) wanted.prediction = read_content(body["prediction"]["content"], "prediction.content");
     Prompt prompt;
     prompt.param = "messages";
@@ -261,8 +261,8 @@ Conversation read_conversation(const Json& body, const std::string& param) {
         }
         out.messages.push_back(std::move(next));
     }
-    out.tools = read_tools(body["tools"], "tools");
-    if (out.tools.empty()) out.tools = read_tools(body["functions"], "functions");
+    out.tools = read_tools(body["tools"], "tools", "function.name");
+    if (out.tools.empty()) out.tools = read_tools(body["functions"], "functions", "name");
     read_tool_choice(body, out);
     const std::string& effort = body.text("reasoning_effort");
     if (effort == "none") {

@@ -119,7 +119,8 @@ std::string read_content(const Json& content, const std::string& path,
                          std::initializer_list<std::string_view> types = {"text"});
 // The messages and tools of OpenAI's chat. `param`: where the client has written the messages.
 Conversation read_conversation(const Json& body, const std::string& param = "messages");
-std::vector<Tool> read_tools(const Json& tools, const std::string& path);
+// `name`: where the protocol has a tool's name. Tools are also read where they are written as in other protocols.
+std::vector<Tool> read_tools(const Json& tools, const std::string& path, const std::string& name);
 // OpenAI's choice among tools: which may be called, and whether one must be.
 void read_tool_choice(const Json& body, Conversation& conversation);
 // One tool must be called, or, without a name, any. Throws where there is none of that name.
@@ -127,8 +128,9 @@ void require_call(Conversation& conversation, const std::string& name, const std
 // The content is valid under a schema; any JSON object is {"type": "object"}.
 void want_schema(const Json& schema, const std::string& param, GenerationRequest& out);
 Json any_object();
-// response_format of chat, text.format of Responses: {"type": "json_schema", ...}. The schema may be nested.
-void read_format(const Json& format, const std::string& param, GenerationRequest& out);
+// response_format of chat, text.format of Responses: {"type": "json_schema", ...}. `schema`: where the protocol has the
+// schema; it is also read where others have it.
+void read_format(const Json& format, const std::string& param, const std::string& schema, GenerationRequest& out);
 const Shape& own_shape();
 const Shape& sampler_shape();
 // Of OpenAI's protocols, and of those that write the same (openai_fields.cpp).

@@ -227,7 +227,7 @@ Conversation read_input(const Call& call) {
             read_item(input.items()[i], "input[" + std::to_string(i) + "]", out);
     }
     if (out.messages.empty()) throw wrong_value("input", "'input' is empty, so there is nothing to answer");
-    out.tools = read_tools(body["tools"], "tools");
+    out.tools = read_tools(body["tools"], "tools", "name");
     read_tool_choice(body, out);
     const std::string& effort = body["reasoning"].text("effort");
     out.reasoning = effort == "none"                         ? "off"
@@ -501,7 +501,7 @@ void responses(Call& call) {
                        "'background' is not supported: the answer comes on the connection that asks for it",
                        "unsupported_value", "background");
     GenerationRequest wanted;
-    read_format(body["text"]["format"], "text.format", wanted);
+    read_format(body["text"]["format"], "text.format", "schema", wanted);
     read_samplers(responses_shape(), body, "", call.model, wanted);
     if (body.has("max_output_tokens")) {
         wanted.max_tokens = static_cast<std::int64_t>(body["max_output_tokens"].number());

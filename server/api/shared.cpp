@@ -393,22 +393,22 @@ void want_schema(const Json& schema, const std::string& param, GenerationRequest
     out.form = AnswerForm{.is_schema = true, .schema = schema, .gbnf = {}, .param = param};
 }
 
-void read_format(const Json& format, const std::string& param, GenerationRequest& out) {
+void read_format(const Json& format, const std::string& param, const std::string& schema, GenerationRequest& out) {
     if (format.is_null()) return;
     const std::string& type = format.text("type");
     if (type == "text") return;
     if (type == "json_object") {
-        const bool schema = format.has("schema");  // as llama.cpp's clients write it
-        return want_schema(schema ? format["schema"] : any_object(), schema ? param + ".schema" : param, out);
+        const bool given = format.has("schema");  // as llama.cpp's clients write it
+        return want_schema(given ? format["schema"] : any_object(), given ? param + ".schema" : param, out);
     }
     if (type != "json_schema")
         throw wrong_value(param + ".type",
                           "'" + param + ".type' is '" + type + "', but must be one of: text, json_object, json_schema");
     const bool nested = format["json_schema"].is_object();
-    const std::string place = param + (nested ? ".json_schema.schema" : ".schema");
-    const Json& schema = nested ? format["json_schema"]["schema"] : format["schema"];
-    if (schema.is_null()) throw missing(place);
-    want_schema(schema, place, out);
+    const Json& wanted = nested ? format["json_schema"]["schema"] : format["schema"];
+    const std::string place = param + (nested ? ".json_schema.schema" : wanted.is_null() ? "." + schema : ".schema");
+    if (wanted.is_null()) throw missing(place);
+    want_schema(wanted, place, out);
 }
 
 void require_call(Conversation& conversation, const std::string& name, const std::string& param) {
@@ -682,7 +682,7 @@ std::string read_content(const Json& content, const std::string& path, std::init
     return text;
 }
 
-std::vector<Tool> read_tools(const Json& tools, const std::string& path) {
+std::vector<Tool> read_tools(const Json& tools, const std::string& path, const std::string& name) {
     std::vector<Tool> out;
     if (!tools.is_list()) return out;
     for (std::size_t i = 0; i < tools.items().size(); ++i) {
@@ -697,7 +697,7 @@ std::vector<Tool> read_tools(const Json& tools, const std::string& path) {
         const Json& strict = function["strict"];
         Tool tool{function.text("name"), function.text("description"), function["parameters"], strict.is_true(),
                   inner + ".parameters"};
-        if (tool.name.empty()) throw missing(inner + ".name");
+        if (tool.name.empty()) throw missing(nested ? inner + ".name" : place + "." + name);
         if (!tool.parameters.is_null() && !tool.parameters.is_object())
             throw wrong_type(inner + ".parameters", "'" + inner + ".parameters' must be an object, a JSON Schema");
         out.push_back(std::move(tool));

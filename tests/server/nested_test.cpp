@@ -72,6 +72,8 @@ TEST(Nested, WrongTypesAreRefusedWithTheirPath) {
         {kResponses, R"({"input":"x","tools":[{"type":"function","name":"f","parameters":"none"}]})",
          "tools[0].parameters"},
         {kResponses, R"({"input":"x","text":{"format":{"type":"json_schema","schema":7}}})", "text.format.schema"},
+        {kResponses, R"({"input":"x","text":{"format":{"type":"json_schema"}}})", "text.format.schema", "missing"},
+        {kResponses, R"({"input":"x","tools":[{"type":"function"}]})", "tools[0].name", "missing"},
         // ---- anthropic
         {kMessages, R"({"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":5}]}]})",
          "messages[0].content[0].text", "a string, not a number"},
