@@ -70,7 +70,11 @@ Service::Service(Keys& keys, ServiceOptions options)
       options_(std::move(options)),
       routes_(all_routes(options_.page)),
       stored_(options_.stored_responses),
-      workers_(kWorkers, kWaiting) {}
+      workers_(kWorkers, kWaiting) {
+    // Those of requests are compared in lower case.
+    for (std::string& host : options_.hosts) host = lower_case(host);
+    for (std::string& origin : options_.origins) origin = lower_case(origin);
+}
 Service::~Service() = default;
 
 void Service::serve(std::shared_ptr<Loaded> loaded) {

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -95,6 +96,25 @@ private:
     std::optional<Configuration> before_;  // of the model before the last load()
 };
 
+bool has_any(std::string_view text, std::string_view characters) {
+    return text.find_first_of(characters) != std::string_view::npos;
+}
+
+// What a header Host may have before the port.
+bool may_be_host(std::string_view host) {
+    if (host.empty() || has_any(host, " \t/@*?#,")) return false;
+    return !has_any(host, ":[]") || (host.front() == '[' && host.back() == ']');
+}
+
+// What a header Origin may have: of pages from files it is "null" or "file://".
+bool may_be_origin(std::string_view origin) {
+    if (origin == "null" || origin == "file://") return true;
+    const std::size_t scheme = origin.find("://");
+    if (scheme == std::string_view::npos || scheme == 0) return false;
+    const std::string_view rest = origin.substr(scheme + 3);
+    return !rest.empty() && !has_any(rest, " \t/@*?#,");
+}
+
 class Serve : public Command {
 public:
     void declare(OptionParser& parser) override {
@@ -163,6 +183,17 @@ public:
                                  ", use --listen " +
                                  (host.find(':') != std::string::npos && host[0] != '[' ? "[" + host + "]" : host) +
                                  ":" + std::to_string(port_.value_or(kDefaultPort)));
+            }
+            for (const std::string& host : hosts_) {
+                if (may_be_host(host)) continue;
+                throw UsageError("no client reaches the server as --host '" + host +
+                                 "'; give the name alone, without a scheme or a port, and an IPv6 address in brackets");
+            }
+            for (const std::string& origin : origins_) {
+                if (may_be_origin(origin)) continue;
+                throw UsageError("no web page has the --origin '" + origin +
+                                 "'; give its scheme and host, and its port if it has one, as "
+                                 "http://localhost:3000");
             }
             for (const std::string& address : listen_) {
                 try {

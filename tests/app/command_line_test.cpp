@@ -489,5 +489,24 @@ TEST(Serve, OtherMachinesReachItOnlyWithKeysOrByIntent) {
     EXPECT_EQ(run({"serve", "--dry-run", "--port", "1", "--listen", "127.0.0.1:1"}).status, 2);
 }
 
+// Others would allow nothing, and clients would be refused as without them.
+TEST(Serve, HostsAndOriginsOfAServerAreThoseThatRequestsHave) {
+    const auto refused = [](const std::string& option, const std::string& value) {
+        const Outcome outcome = run({"serve", "--model", "nonesuch.gguf", option, value});
+        EXPECT_EQ(outcome.out, "");
+        if (outcome.status == 2) {
+            EXPECT_THAT(outcome.error, HasSubstr(option + " '" + value + "'; give")) << value;
+        }
+        return outcome.status == 2;
+    };
+    for (const char* host : {"", "http://box", "box:8080", "::1", "a b", "*"})
+        EXPECT_TRUE(refused("--host", host)) << host;
+    for (const char* host : {"box", "Box.example", "10.0.0.1", "[::1]"}) EXPECT_FALSE(refused("--host", host)) << host;
+    for (const char* origin : {"", "x", "*", "page.example", "http://", "://x", "http://page.example/"})
+        EXPECT_TRUE(refused("--origin", origin)) << origin;
+    for (const char* origin : {"http://page.example", "https://localhost:3000", "app://obsidian.md", "null", "file://"})
+        EXPECT_FALSE(refused("--origin", origin)) << origin;
+}
+
 }  // namespace
 }  // namespace foresay::testing

@@ -193,8 +193,8 @@ TEST(Errors, PathsMethodsHostsAndOrigins) {
     EXPECT_EQ(client.ask("HEAD", "/health").status, 200);
 
     server::ServingOptions options;
-    options.service.hosts = {"box.example"};
-    options.service.origins = {"http://page.example"};
+    options.service.hosts = {"Box.example"};
+    options.service.origins = {"http://Page.example"};
     Served other(std::move(options));
     Client page = other.client();
     EXPECT_EQ(page.get("/health", {"Host: box.example"}).status, 200);
