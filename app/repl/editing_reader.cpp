@@ -334,6 +334,12 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
             if (step.status == core::Utf8Status::invalid) bytes.clear();
         }
         if (step.status != core::Utf8Status::valid) continue;
+        if (step.code == 0) {
+            // Ctrl-Space, or what the terminal made of a Ctrl-D that was typed before the program read keys. For
+            // libedit it quotes the next key, so that a second Ctrl-D would be text and end nothing.
+            bytes.clear();
+            continue;
+        }
         if (self.search_.active()) {
             self.search_bytes_ = bytes;
         } else if (step.code >= 0x80) {

@@ -143,6 +143,17 @@ TEST_F(ReplEditing, BytesThatAreNoCharacterTakeNothingElseWithThem) {
     expect_screen(HasSubstr("\n> az \u00e4 n\n"));
 }
 
+// A Ctrl-D that is typed while the model loads arrives as a zero byte, as Ctrl-Space does.
+TEST_F(ReplEditing, AZeroByteQuotesNothing) {
+    start("");
+    wait_for("\n>");
+    type("C-Space");
+    type("'one' C-Space BSpace 'x'");
+    expect_screen(HasSubstr("> onx"));
+    type("C-u C-Space C-d");
+    expect_screen(HasSubstr("status 0"));
+}
+
 TEST_F(ReplEditing, ReverseSearchFindsAnEntry) {
     start("-n 2");
     wait_for("\n>");
