@@ -127,7 +127,12 @@ private:
     std::vector<std::int32_t> read_prediction(const OpenedEngine& engine) const {
         if (prediction_file_.empty()) return {};
         const std::string text = read_text(prediction_file_, "the prediction", "--prediction FILE");
-        return core::encode_within(engine.tokenizer(), text, {}, engine.context_length(), "the prediction");
+        const auto most = static_cast<std::size_t>(engine.context_length());
+        core::EncodeOptions plain{.add_special = false, .parse_special = false};
+        plain.enough = most;
+        std::vector<std::int32_t> tokens = engine.tokenizer().encode(text, plain);
+        tokens.resize(std::min(tokens.size(), most));
+        return tokens;
     }
 
     int chat(OpenedEngine& engine, const std::string& message) {

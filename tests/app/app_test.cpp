@@ -247,6 +247,12 @@ TEST(Complete, DraftsFromAPrediction) {
     const json predicted = complete({"-p", kPrompt, "--prediction", file});
     EXPECT_EQ(predicted.at("token_ids"), reference.at("token_ids"));
     EXPECT_TRUE(predicted.at("speculation").at("sources").contains("prediction"));
+    // Of one that is longer than the context, the beginning counts.
+    const std::string longer =
+        write_scratch("longer.txt", reference.at("text").get<std::string>() + std::string(200'000, 'x') + " = 1\n");
+    const json cut = complete({"-p", kPrompt, "--prediction", longer});
+    EXPECT_EQ(cut.at("token_ids"), reference.at("token_ids"));
+    EXPECT_TRUE(cut.at("speculation").at("sources").contains("prediction"));
     const Outcome missing = run({"complete", "-p", kPrompt, "--prediction", file + ".none"});
     EXPECT_EQ(missing.status, 1);
     EXPECT_NE(missing.error.find(file + ".none"), std::string::npos);
