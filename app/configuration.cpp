@@ -38,15 +38,15 @@ void append(std::vector<core::ConfigLayer>& layers, std::vector<core::ConfigLaye
     for (core::ConfigLayer& layer : more) layers.push_back(std::move(layer));
 }
 
+core::ConfigLayer draft_to_find() { return {core::Origin{}.place, "draft.model = \"auto\"", {}, false}; }
+
 // Appends the layers of a file. Models come in pairs: a file with only a target leaves the draft to be found.
 void append_file(std::vector<core::ConfigLayer>& layers, const std::filesystem::path& path) {
     std::vector<core::ConfigLayer> file = core::read_config_layers(path);
     const auto any_states = [&](const char* key) {
         return std::any_of(file.begin(), file.end(), [&](const auto& layer) { return core::states(layer, key); });
     };
-    if (!layers.empty() && any_states("target.model") && !any_states("draft.model")) {
-        layers.push_back({core::Origin{}.place, "draft.model = \"auto\"", {}, false});
-    }
+    if (!layers.empty() && any_states("target.model") && !any_states("draft.model")) layers.push_back(draft_to_find());
     append(layers, std::move(file));
 }
 
@@ -77,6 +77,7 @@ Configuration::Configuration(const Options& options) {
                                    [](const auto& layer) { return core::states(layer, "target.model"); });
     if (!named && options.shape.empty()) {
         std::vector<core::ConfigLayer> bundled = core::read_config_layers(data_file("configs/python-coder.toml"));
+        bundled_ = bundled.size();
         append(bundled, std::move(layers_));
         layers_ = std::move(bundled);
     }
@@ -102,10 +103,19 @@ void Configuration::set_text(const std::string& toml, const std::string& place) 
 
 void Configuration::add(core::ConfigLayer layer) {
     std::vector<core::ConfigLayer> layers = layers_;
+    std::size_t bundled = bundled_;
+    // Its context, draft, samplers and style are those of its own models; another model has the defaults, as if it had
+    // been named from the start.
+    if (bundled > 0 && core::states(layer, "target.model")) {
+        layers.erase(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(bundled));
+        layers.insert(layers.begin(), draft_to_find());
+        bundled = 0;
+    }
     layers.push_back(std::move(layer));
     core::Config config = load(layers);
     layers_ = std::move(layers);
     config_ = std::move(config);
+    bundled_ = bundled;
 }
 
 std::vector<std::string> unused_stages(const Configuration& configuration) {

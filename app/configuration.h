@@ -19,7 +19,8 @@ using engine::stage_schemas;
 
 // The configuration of a command line. Its layers, lowest first: the bundled pair if no layer names a model, the files
 // of the system and of the user, the saved session, CONFIG, the environment, --set, the other options, and what set()
-// adds. With Options::config_alone (`config check`), only CONFIG and the command line count.
+// adds; one that names a model takes the bundled pair away. With Options::config_alone (`config check`), only CONFIG
+// and the command line count.
 class Configuration {
 public:
     explicit Configuration(const Options& options);
@@ -38,6 +39,7 @@ private:
 
     bool need_target_ = true;
     bool fetch_models_ = true;
+    std::size_t bundled_ = 0;  // how many of the lowest layers are the bundled pair
     std::vector<core::ConfigLayer> layers_;
     core::Config config_;
 };

@@ -8,9 +8,11 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -85,8 +87,15 @@ private:
             say("chat.style", "auto");  // it replaces a style
         if (change.context > 0) text += "target.context = " + std::to_string(change.context) + "\n";
         if (!change.kv_format.empty()) say("runtime.kv_cache", change.kv_format);
-        Configuration next = change.model.empty() ? engine_->configuration() : Configuration(options);
-        if (!text.empty()) next.set_text(text, "the request that loads the model");
+        const std::string place = "the request that loads the model";
+        if (!change.model.empty()) {
+            // A layer from the start: a configuration that names no model begins with the bundled pair.
+            std::error_code ignored;
+            options.overrides.push_back({place, text, std::filesystem::current_path(ignored), true});
+            return Configuration(options);
+        }
+        Configuration next = engine_->configuration();
+        if (!text.empty()) next.set_text(text, place);
         return next;
     }
 

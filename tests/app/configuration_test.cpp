@@ -417,6 +417,33 @@ TEST_F(Configurations, TheBundledPairIsThereWhenNobodyNamesAModel) {
     EXPECT_THAT(error({none}), StartsWith(none + ":2:9: no target model; set 'model' in [target]"));
 }
 
+// As /model and a request that loads a model do it.
+TEST_F(Configurations, TheBundledPairGoesWithItsModel) {
+    const Configuration bundled = load_bare({"--seed", "7"});
+    Configuration next = bundled;
+    next.set_text("sampling.temperature.value = 0.125", "/set");
+    EXPECT_EQ(next.config().plugins.size(), 1u) << "no model is named";
+    const std::string model = "target.model = " + core::to_toml(ConfigValue((folder_ / "model.gguf").string()));
+    next.set_text(model, "/model");
+    EXPECT_EQ(next.config().target_model, folder_ / "model.gguf");
+    EXPECT_EQ(next.config().draft_model, "");
+    EXPECT_TRUE(next.config().draft_auto);
+    EXPECT_TRUE(next.config().plugins.empty());
+    EXPECT_NE(next.config().target_context, bundled.config().target_context);
+    EXPECT_NE(next.config().chain, bundled.config().chain);
+    EXPECT_EQ(next.config().seed, 7u) << "the layers above stay";
+    EXPECT_EQ(std::get<double>(next.config().stage("temperature").at("value").value), 0.125);
+    // The pair of a file stays below: that file was named.
+    Configuration named = load_bare({write("named.toml", model + "\ntarget.context = 512\n")});
+    named.set_text("target.model = " + core::to_toml(ConfigValue((folder_ / "other.gguf").string())), "/model");
+    EXPECT_EQ(named.config().target_context, 512);
+    // On error nothing changes.
+    Configuration kept = bundled;
+    EXPECT_THROW(kept.set_text("target.model = \"no.gguf\"", "/model"), Error);
+    EXPECT_EQ(kept.layers().size(), bundled.layers().size());
+    EXPECT_EQ(kept.config().target_model, bundled.config().target_model);
+}
+
 TEST_F(Configurations, PluginsOutsideTheChainAreWarnedAboutOnlyInTheirOwnFile) {
     const std::string plugin = "[[plugin]]\nname = \"words\"\n";
     const auto warnings = [&](const std::vector<std::string>& arguments) { return unused_stages(load(arguments)); };

@@ -122,7 +122,8 @@ constexpr ReplCommand kCommands[] = {
      "again.",
      draft, complete_draft},
     {"model", "[PATH [DRAFT]]", "switch to another model, and keep the conversation",
-     "A draft model that does not fit the new model is not used, and the reason is shown. If the new model has another "
+     "What you have set stays; what the bundled pair sets goes with it, such as its samplers and its context. A draft "
+     "model that does not fit the new model is not used, and the reason is shown. If the new model has another "
      "vocabulary, the conversation is tokenised again. Without PATH, shows the models in use.",
      model, complete_files},
 };
