@@ -22,13 +22,15 @@ std::int64_t attach_text(Repl& repl, const fs::path& path, std::string text) {
     const std::int64_t before = conversation.file_tokens();
     const std::int64_t left = repl.engine().context_length() - conversation.tokens() - before;
     const auto refuse = [&](const std::string& tokens) {
-        throw Error(path.string() + " has " + tokens + " tokens, and the context has room for " + std::to_string(left) +
+        // Files that wait to be sent can be more than a context that has become shorter.
+        throw Error(path.string() + " has " + tokens + " tokens, and the context has room for " +
+                    std::to_string(std::max<std::int64_t>(left, 0)) +
                     "; attach a smaller file, use /clear, or start with a larger --context");
     };
     // A large file is refused before all of it becomes tokens.
     const std::int64_t least = core::count_tokens_of_part(conversation.tokenizer(), text,
                                                           {.add_special = false, .parse_special = false}, left);
-    if (least > left) refuse("at least " + std::to_string(least));
+    if (least > left) refuse("at least " + std::to_string(std::max<std::int64_t>(least, 1)));
     conversation.attach({path.string(), std::move(text)});
     const std::int64_t all = conversation.file_tokens();
     if (all - before < left) return all - before;

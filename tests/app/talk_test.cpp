@@ -187,6 +187,15 @@ TEST(Talk, FilesThatAreNoneOrTooLargeAreRefused) {
                                      HasSubstr("is not a folder; /file")));
 }
 
+TEST(Talk, AContextThatFilesOverfillHasRoomForNothing) {
+    std::string text;
+    for (int i = 0; i < 6; ++i) text += "word" + std::to_string(i) + "\n";
+    const std::string first = write_scratch("first.txt", text), second = write_scratch("second.txt", text);
+    const Outcome outcome = chat("/file " + first + "\n/set target.context 16\n/file " + second + "\n");
+    EXPECT_THAT(outcome.error, AllOf(ContainsRegex("has at least [1-9][0-9]* tokens"),
+                                     HasSubstr("and the context has room for 0; attach a smaller file")));
+}
+
 TEST(Talk, FillsInTheMiddle) {
     const std::string file = write_scratch("hole.py", "def add(a, b):\n\n    return total");
     const Outcome place = chat("/fim " + file + ":2\n");
