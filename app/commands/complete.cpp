@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "core/chat/style.h"
 #include "core/text/bounded_encode.h"
+#include "core/text/stop_strings.h"
 #include "engine/unfinished.h"
 
 namespace foresay::app {
@@ -90,9 +91,12 @@ public:
     }
 
     int run() override {
+        // Whatever needs no model is checked before one is loaded, which may take long.
+        const core::StopStrings stops(stop_);
         if (place_) return fill();
         const std::string prompt = prompt_ ? *prompt_ : read_text(file_, "the prompt", "-p TEXT");
         if (prompt.empty()) throw Error("the prompt is empty, so there is nothing to complete");
+        if (!prediction_file_.empty()) predicted_ = read_text(prediction_file_, "the prediction", "--prediction FILE");
         EngineNeeds needs;
         needs.speculating = true;
         OpenedEngine engine(options_, needs);
@@ -101,7 +105,7 @@ public:
         const std::vector<std::int32_t> tokens =
             core::encode_within(engine.tokenizer(), prompt, {}, engine.context_length(), "the prompt");
 
-        const std::vector<std::int32_t> prediction = read_prediction(engine);
+        const std::vector<std::int32_t> prediction = encode_prediction(engine);
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
         request.prediction = prediction;
@@ -124,13 +128,12 @@ private:
     }
 
     // The tokens of --prediction, as many as an answer can have.
-    std::vector<std::int32_t> read_prediction(const OpenedEngine& engine) const {
-        if (prediction_file_.empty()) return {};
-        const std::string text = read_text(prediction_file_, "the prediction", "--prediction FILE");
+    std::vector<std::int32_t> encode_prediction(const OpenedEngine& engine) const {
+        if (predicted_.empty()) return {};
         const auto most = static_cast<std::size_t>(engine.context_length());
         core::EncodeOptions plain{.add_special = false, .parse_special = false};
         plain.enough = most;
-        std::vector<std::int32_t> tokens = engine.tokenizer().encode(text, plain);
+        std::vector<std::int32_t> tokens = engine.tokenizer().encode(predicted_, plain);
         tokens.resize(std::min(tokens.size(), most));
         return tokens;
     }
@@ -146,7 +149,7 @@ private:
         core::encode_within(tokenizer, message, {}, engine.context_length(), "the prompt");  // throws if it is too long
         const std::vector<std::int32_t> tokens = encode_message(tokenizer, style, message);
         speculative::Generator generator = engine.make_generator();
-        const std::vector<std::int32_t> prediction = read_prediction(engine);
+        const std::vector<std::int32_t> prediction = encode_prediction(engine);
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
         request.prediction = prediction;
@@ -266,7 +269,7 @@ private:
     bool write_ = false;
     std::optional<std::int64_t> max_tokens_;
     std::vector<std::string> stop_;
-    std::string prediction_file_;
+    std::string prediction_file_, predicted_;  // and what the file holds
     bool chat_ = false, ignore_eos_ = false, json_ = false, token_ids_ = false;
 };
 

@@ -160,6 +160,16 @@ TEST(Prompt, FarTooLongOnesAreRefusedWithBothNumbers) {
     }
 }
 
+TEST(Prompt, WhatNeedsNoModelIsCheckedBeforeOneIsLookedFor) {
+    const std::string none = (scratch() / "none.txt").string();
+    for (const auto& [option, value, problem] : std::vector<std::array<std::string, 3>>{
+             {"--stop", "", "a stop string is empty"}, {"--prediction", none, none}}) {
+        const Outcome outcome = run({"complete", "-p", "x", "--model", "nonesuch.gguf", option, value});
+        EXPECT_EQ(outcome.status, 1) << option;
+        EXPECT_THAT(outcome.error, AllOf(HasSubstr(problem), Not(HasSubstr("nonesuch")))) << option;
+    }
+}
+
 TEST(Prompt, TheAnswerAtATerminalEndsItsLine) {
     EXPECT_THAT(on_terminal({"complete", "-p", "def f(x):", "-n", "4"}), EndsWith("\n"));
     // No second one after a text that ends with one.
