@@ -25,6 +25,8 @@ plugins::PluginOptions plugin_options(bool runs) {
     return options;
 }
 
+bool names_plugin_file(std::string_view plugin) { return plugin.find('/') != plugin.npos || plugin.ends_with(".so"); }
+
 plugins::PluginHost looking_plugin_host() { return plugins::PluginHost(plugin_options(false)); }
 
 std::vector<plugins::PluginFile> find_plugins() { return looking_plugin_host().scan(); }

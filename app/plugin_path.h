@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plugins/host/plugin_host.h"
@@ -12,6 +13,9 @@ namespace foresay::app {
 // The plugin path of this program, and where crashes of plugins are recorded: the user's state folder. `runs`: plugins
 // will run, so that this process needs a marker of its own.
 plugins::PluginOptions plugin_options(bool runs = true);
+
+// Whether `plugin`, as it was typed, is a file and not the name of one on the plugin path.
+bool names_plugin_file(std::string_view plugin);
 
 // A host that only looks.
 plugins::PluginHost looking_plugin_host();

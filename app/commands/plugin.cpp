@@ -84,7 +84,8 @@ public:
         }
         plugins::PluginHost host = looking_plugin_host();
         const std::filesystem::path path(name_);
-        if (path.extension() == ".so" && !load_) {
+        const bool is_file = names_plugin_file(name_);
+        if (is_file && !load_) {
             const plugins::PluginFile file = plugins::PluginHost::inspect(std::filesystem::absolute(path));
             if (!file.problem.empty()) {
                 throw Error("plugin '" + file.path.string() + "' cannot be loaded: " + file.problem);
@@ -94,7 +95,7 @@ public:
                   "  if you trust the file, add --load.\n");
             return 0;
         }
-        if (path.extension() == ".so") {
+        if (is_file) {
             for (const auto& factory : host.load_all(std::filesystem::absolute(path))) {
                 print(printable(describe_stage(factory->description())));
             }

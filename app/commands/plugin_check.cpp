@@ -98,8 +98,8 @@ private:
     std::vector<plugins::CheckResult> check() {
         const std::string& name = arguments_[0];
         if (const auto builtin = samplers::find_builtin(name)) return plugins::check_sampler(builtin, options_);
-        const bool is_file = name.find('/') != name.npos || name.ends_with(".so");
-        const fs::path file = is_file ? fs::path(name) : plugins::find_plugin(name, plugin_options(false).folders);
+        const fs::path file =
+            names_plugin_file(name) ? fs::path(name) : plugins::find_plugin(name, plugin_options(false).folders);
         if (file.empty()) throw Error("there is no built-in stage or plugin '" + name + "'");
         return plugins::check_plugin(file, options_);
     }

@@ -209,6 +209,7 @@ public:
             return names;
         });
         const bool loads = described.well && described.text[0] == '=';
+        if (loads) check_parameters();
         if (wanted("loads") || !loads) check_load(file, described, loads);  // what is wanted may need it
         if (wanted("exports")) check_exports(file);
         if (!loads) return;
@@ -221,6 +222,25 @@ public:
             any = true;
         }
         if (!any) throw Error("plugin '" + file.string() + "' holds no sampler '" + options_.sampler + "'");
+    }
+
+    // Before all checks: what the caller mistyped would fail most of them, and is no fault of the sampler.
+    void check_parameters() const {
+        if (options_.parameters.empty()) return;
+        const Ended ended = run_child(options_.seconds, [&]() -> std::string {
+            for (const auto& factory : open_()) {
+                const samplers::StageDescription& description = factory->description();
+                if (!options_.sampler.empty() && options_.sampler != description.name) continue;
+                try {
+                    samplers::complete_parameters(description, options_.parameters);
+                } catch (const Error& problem) {
+                    return problem.what();
+                }
+            }
+            return {};
+        });
+        // A child that ends otherwise is what the checks tell.
+        if (ended.well && ended.text[0] == '=' && ended.text.size() > 1) throw UsageError(ended.text.substr(1));
     }
 
     void check(const std::string& sampler) {
@@ -388,6 +408,7 @@ std::vector<CheckResult> check_plugin(const fs::path& file, const CheckOptions& 
 std::vector<CheckResult> check_sampler(const std::shared_ptr<const samplers::StageFactory>& factory,
                                        const CheckOptions& options) {
     Checking checking([factory] { return Factories{factory}; }, options);
+    checking.check_parameters();
     checking.check(factory->description().name);
     return checking.take();
 }

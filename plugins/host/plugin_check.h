@@ -5,7 +5,8 @@
 //
 // Threads:  one caller at a time, in a process without other threads, because it forks.
 // Cost:     two seconds a sampler: a check makes vocabularies of up to 128,256 tokens, and one waits for the clock.
-// Errors:   Error when the file is no plugin at all, or has no sampler of the name that is asked for.
+// Errors:   Error when the file is no plugin at all, or has no sampler of the name that is asked for; UsageError for
+//           parameters that a sampler which is to be checked does not take.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,14 @@ TEST_F(PluginTrouble, TheCheckSaysWhatIsWrong) {
                 HasSubstr("FAILED   same again                  it crashes in process(): Segmentation fault"));
     EXPECT_THAT(run(call({"plugin", "list"})).out, Not(HasSubstr("barred"))) << "a check bars nothing";
     EXPECT_EQ(run(call({"plugin", "check", "top_k", "k=3", "--only", "bounds"})).status, 0);
-    EXPECT_THAT(run(call({"plugin", "check", "top_k", "k=x", "--only", "bounds"})).out, HasSubstr("must be"));
+    // A mistyped parameter is the caller's, and checks nothing.
+    const Outcome slip = run(call({"plugin", "check", kTrouble, "dead=segfault"}));
+    EXPECT_EQ(slip.status, 2);
+    EXPECT_EQ(slip.out, "");
+    EXPECT_EQ(slip.error, "foresay: sampler 'trouble' has no parameter 'dead'; did you mean 'deed'?\n");
+    const Outcome type = run(call({"plugin", "check", "top_k", "k=x", "--only", "bounds"}));
+    EXPECT_EQ(type.status, 2);
+    EXPECT_EQ(type.error, "foresay: top_k.k must be an integer\n");
     EXPECT_THAT(run(call({"plugin", "check", "top_k", "--only", "bound"})).error, HasSubstr("did you mean 'bounds'?"));
     EXPECT_THAT(run(call({"plugin", "check", "no_such"})).error, HasSubstr("no built-in stage or plugin 'no_such'"));
 }
@@ -346,6 +353,16 @@ TEST_F(PluginTrouble, AFileMayHaveAnotherNameThanItsSampler) {
                       HasSubstr("1   second")));
     EXPECT_THAT(run(call({"plugin", "show", "--load", two})).out,
                 AllOf(HasSubstr("first\n  One of two."), HasSubstr("second\n")));
+    // What has a slash is a file, whatever its name ends with.
+    const std::string bare = home() + "/bare", text = write_scratch("notes", "no plugin");
+    fs::copy_file(kTrouble, bare);
+    EXPECT_THAT(run(call({"plugin", "show", bare})).out, HasSubstr("looks like a sampler plugin"));
+    EXPECT_THAT(run(call({"plugin", "show", "--load", bare})).out, HasSubstr("trouble\n"));
+    for (const std::string& path : {text, text + ".none"}) {
+        const Outcome refused = run(call({"plugin", "show", path}));
+        EXPECT_EQ(refused.status, 1);
+        EXPECT_THAT(refused.error, HasSubstr("foresay: plugin '" + path + "' cannot be loaded: "));
+    }
 }
 
 class TroubleAtATerminal : public TmuxTerminal {

@@ -209,7 +209,7 @@ void list_plugins(Repl& repl) {
 // What the words after /plugin load name. `options` is set to the index of the first KEY=VALUE word.
 core::PluginSpec plugin_to_load(const std::vector<std::string>& words, std::size_t& options) {
     core::PluginSpec spec;
-    const bool is_path = words[1].find('/') != std::string::npos || words[1].ends_with(".so");
+    const bool is_path = names_plugin_file(words[1]);
     const bool named = words.size() > 2 && words[2].find('=') == std::string::npos;
     options = is_path && named ? 3 : 2;
     if (!is_path) {
