@@ -87,13 +87,13 @@ WaitingRequest BatchGenerator::State::waits(const Sequence& sequence) const {
             .served = served.find(sequence.queue())->second};
 }
 
-// The index of the waiting sequence that is admitted next; waiting.size() when all are paused or wait for another.
+// The index of the waiting sequence that is admitted next; waiting.size() when all wait for another or gave way.
 std::size_t BatchGenerator::State::next() {
     candidates.clear();
     places.clear();
     for (std::size_t i = 0; i < waiting.size(); ++i) {
         const Sequence& sequence = *waiting[i];
-        if (sequence.waits_for_another || sequence.paused) continue;
+        if (sequence.waits_for_another || sequence.gave_way) continue;
         candidates.push_back(waits(sequence));
         places.push_back(i);
     }
@@ -180,7 +180,7 @@ void BatchGenerator::State::admit() {
             // Where all that run are paused, none would ever give pages back.
             const bool stuck = std::ranges::all_of(running, [](const auto& sequence) { return sequence->paused; });
             if (!running.empty() && stuck) {
-                preempt("replace");
+                preempt("replace").gave_way = true;
                 continue;
             }
             log.line("full", ticket_number(*waiting[place]));
@@ -216,7 +216,7 @@ void BatchGenerator::State::release(Sequence& sequence) {
 }
 
 // Takes the pages of one sequence, which waits from now on. `word`: the log's.
-void BatchGenerator::State::preempt(const char* word) {
+Sequence& BatchGenerator::State::preempt(const char* word) {
     holders.clear();
     for (const auto& sequence : running) {
         holders.push_back({sequence->paused, sequence->priority(), ticket_number(*sequence)});
@@ -229,7 +229,7 @@ void BatchGenerator::State::preempt(const char* word) {
     ++counters.preemptions;
     const auto place =
         std::ranges::find_if(waiting, [&](const auto& other) { return other->ticket() > sequence->ticket(); });
-    waiting.insert(place, std::move(sequence));
+    return **waiting.insert(place, std::move(sequence));
 }
 
 void BatchGenerator::State::log_plan() {
@@ -644,7 +644,7 @@ void BatchGenerator::pause(Ticket ticket) {
 void BatchGenerator::resume(Ticket ticket) {
     Sequence* const sequence = state_->find(ticket);
     if (sequence == nullptr || !sequence->paused) return;
-    sequence->paused = false;
+    sequence->paused = sequence->gave_way = false;
     state_->log.line("resume", ticket_number(*sequence));
 }
 

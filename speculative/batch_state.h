@@ -158,7 +158,7 @@ struct BatchGenerator::State {
     std::int32_t attended(const Sequence& sequence) const;
     void learn_of_model(double plain_ms, double row_ms, std::int32_t sequences);
     void settle(Sequence& sequence);
-    void preempt(const char* word);
+    Sequence& preempt(const char* word);
     void release(Sequence& sequence);
     void remove_ended();
     void make_segments();

@@ -149,6 +149,7 @@ public:
 
     bool cancelled = false;
     bool paused = false;
+    bool gave_way = false;           // its pages went to another one while it was paused; it waits until it is not
     bool broken = false;             // its logits were not finite, so its keys and values are no good
     bool wrong_guess = false;        // the forward that runs ahead began with another token
     bool lost = false;               // its next row is decided before a forward runs ahead

@@ -64,6 +64,32 @@ std::int32_t number_after(std::string_view name, std::string_view prefix) {
     return number;
 }
 
+// Row i becomes row order[i], cycle by cycle. Each thread has some bytes of all rows.
+void put_rows_in_order(std::byte* rows, std::int64_t row_bytes, std::span<const std::int32_t> order) {
+    constexpr std::int64_t kPart = 64;
+    parallel_rows((row_bytes + kPart - 1) / kPart, [=](std::int64_t first, std::int64_t last) {
+        const std::int64_t begin = kPart * first;
+        const auto count =
+            static_cast<std::size_t>(std::max<std::int64_t>(0, std::min(kPart * last, row_bytes) - begin));
+        const auto part = [&](std::size_t row) { return rows + static_cast<std::int64_t>(row) * row_bytes + begin; };
+        std::vector<std::byte> kept(count);
+        std::vector<std::uint8_t> done(order.size());
+        for (std::size_t start = 0; start < order.size(); ++start) {
+            if (done[start] != 0) continue;
+            std::memcpy(kept.data(), part(start), count);
+            std::size_t at = start;
+            for (;;) {
+                done[at] = 1;
+                const auto from = static_cast<std::size_t>(order[at]);
+                if (from == start) break;
+                std::memcpy(part(at), part(from), count);
+                at = from;
+            }
+            std::memcpy(part(at), kept.data(), count);
+        }
+    });
+}
+
 constexpr const char* kOtherShape = "; the file is damaged or contradicts its configuration, get it again";
 
 // A source whose tensors are in a file. Looks up names, checks shapes, and takes matrices apart that a file stores
@@ -186,6 +212,17 @@ public:
         const Stored stored = find(name);
         const kernels::Packing* const packing = stored.matrix != nullptr ? stored.matrix->packing() : nullptr;
         return packing != nullptr ? std::span<const std::int32_t>(packing->order) : std::span<const std::int32_t>();
+    }
+    TensorView with_rows_in(std::span<const std::int32_t> order, TensorView view) final {
+        const std::int64_t row_bytes = view.row_bytes();
+        std::byte* rows = scratch_.writable(view.data);
+        if (rows == nullptr) {  // in the mapped file
+            rows = scratch_.take(view.bytes());
+            std::memcpy(rows, view.data, static_cast<std::size_t>(view.bytes()));
+        }
+        put_rows_in_order(rows, row_bytes, order);
+        view.data = rows;
+        return view;
     }
     std::int64_t embedding_bytes() final {
         return kept_view({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();

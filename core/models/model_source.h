@@ -90,6 +90,9 @@ public:
     virtual bool has(const TensorName& name) const = 0;
     // Packing::order of a matrix, if it is stored so; empty: its inputs are in their own order.
     virtual std::span<const std::int32_t> input_order(const TensorName&) const { return {}; }
+    // The rows of a tensor that was returned since release(), in an order; in place where they are in memory of the
+    // source. Asked for only where there is an input_order().
+    virtual kernels::TensorView with_rows_in(std::span<const std::int32_t>, kernels::TensorView view) { return view; }
     // The caller needs none of the tensors returned so far, except tables that stay mapped ("token_embd" and
     // "per_layer_token_embd").
     virtual void release() {}

@@ -1,12 +1,10 @@
 #include "core/models/op_maker.h"
 
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "core/models/architecture.h"
-#include "core/models/parallel_rows.h"
 #include "core/weights/finite.h"
 
 namespace foresay::core {
@@ -96,16 +94,7 @@ TensorView OpMaker::outputs_for(const TensorName& reader, TensorView outputs) {
         return own(std::move(moved));
     }
     check(outputs.rows == count, "a matrix has as many outputs as its reader has inputs");
-    const std::int64_t row_bytes = outputs.row_bytes();
-    std::byte* const moved = moved_.emplace_back(static_cast<std::size_t>(count * row_bytes)).data();
-    parallel_rows(count, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t place = begin; place < end; ++place) {
-            std::memcpy(moved + place * row_bytes, outputs.data + order[static_cast<std::size_t>(place)] * row_bytes,
-                        static_cast<std::size_t>(row_bytes));
-        }
-    });
-    outputs.data = moved;
-    return outputs;
+    return source_.with_rows_in(order, outputs);
 }
 
 TensorView OpMaker::with_inputs_in_place(const TensorName& reader, TensorView matrix) {
@@ -126,7 +115,6 @@ void OpMaker::add(OpSpec spec) {
     sink_({std::move(spec), layer_, layer_ < config().shape.layers ? layer(layer_).kv : 0});
     own_.clear();
     ropes_.clear();
-    moved_.clear();
     packings_.clear();
     source_.release();
 }

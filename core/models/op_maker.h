@@ -7,7 +7,6 @@
 // Errors:   as ModelSource::tensor(), and Error when a weight is NaN or infinite.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -86,7 +85,7 @@ public:
     }
     // `outputs` (a matrix's rows, or a bias) in the order that the rows of the matrix `reader` have their inputs in,
     // and that matrix without the order: what one op writes, the next one reads as it lies, and no sum changes. Both
-    // or none. Routed experts keep their orders, for all of a layer would lie in memory twice.
+    // or none. Routed experts keep their orders.
     kernels::TensorView outputs_for(const TensorName& reader, kernels::TensorView outputs);
     kernels::TensorView with_inputs_in_place(const TensorName& reader, kernels::TensorView matrix);
     // A vector of our own, and the values of one from the file (zeros while there is no data).
@@ -104,8 +103,7 @@ private:
     std::int32_t layer_ = 0;
     std::deque<std::vector<float>> own_;
     std::deque<RopeTable> ropes_;
-    std::deque<std::vector<std::byte>> moved_;  // by outputs_for()
-    std::deque<kernels::Packing> packings_;     // without orders
+    std::deque<kernels::Packing> packings_;  // without orders
 };
 
 // Rows [first, first + count) of a matrix.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,8 +26,8 @@ public:
         needed_ += size;
         if (used_ == 0 && size > size_) grow(size);
         if (used_ + size > size_) {
-            more_.push_back(allocate(size));
-            return more_.back().get();
+            more_.emplace_back(allocate(size), size);
+            return more_.back().first.get();
         }
         used_ += size;
         return kept_.get() + used_ - size;
@@ -38,6 +39,20 @@ public:
         const bool filled = piece != nullptr;
         if (!filled) piece = allocate(bytes);
         return {piece.get(), filled};
+    }
+    // Where `data` may be written to, if it lies in what was taken since reset(); else null.
+    std::byte* writable(const std::byte* data) const {
+        const auto at = [data](const Piece& piece, std::int64_t size) -> std::byte* {
+            const std::less<> before;
+            const std::byte* const begin = piece.get();
+            const bool within = begin != nullptr && !before(data, begin) && before(data, begin + size);
+            return within ? piece.get() + (data - begin) : nullptr;
+        };
+        if (std::byte* const found = at(kept_, used_)) return found;
+        for (const auto& [piece, size] : more_) {
+            if (std::byte* const found = at(piece, size)) return found;
+        }
+        return nullptr;
     }
     // What was taken is not needed any more.
     void reset() {
@@ -67,7 +82,7 @@ private:
     }
 
     Piece kept_;
-    std::vector<Piece> more_;
+    std::vector<std::pair<Piece, std::int64_t>> more_;  // and its bytes
     std::map<std::string, Piece> staying_;
     std::int64_t size_ = 0, used_ = 0, needed_ = 0;  // of kept_, its part that is taken, and of the present op
 };

@@ -16,7 +16,7 @@ struct Text {
     std::int32_t priority = 0;
     double deadline = 0.0;
     std::uint64_t passed_over = 0;
-    bool paused = false, cancelled = false;
+    bool paused = false, cancelled = false, gave_way = false;
     bool deferred = false;  // waits in this step for what another one evaluates
 };
 
@@ -101,6 +101,7 @@ private:
             text.cancelled = true;
         } else if (first == "pause" || first == "resume") {
             text.paused = first == "pause";
+            text.gave_way = text.gave_way && text.paused;
         } else if (first == "end") {
             end(text, read<std::string>(words));
         } else if (first == "gone") {
@@ -112,7 +113,9 @@ private:
             preempt(text.ticket);
         } else if (first == "replace") {
             if (!std::ranges::all_of(running_, &Text::paused)) differ("not all that run are paused");
-            preempt(text.ticket);
+            const std::uint64_t ticket = text.ticket;
+            preempt(ticket);
+            if (Text* moved = find(ticket)) moved->gave_way = true;
         } else if (first == "wait" || first == "full" || first == "admit") {
             due_are_ended();
             expect(next(), text.ticket, "the next one is");
@@ -192,7 +195,7 @@ private:
         std::vector<std::uint64_t> tickets;
         if (running_.size() >= result_.most) return 0;
         for (const Text& text : waiting_) {
-            if (text.deferred || text.paused) continue;
+            if (text.deferred || text.gave_way) continue;
             requests.push_back(waits(text));
             tickets.push_back(text.ticket);
         }
