@@ -51,6 +51,17 @@ std::unique_ptr<samplers::Chain> judged_chain(int which) {
                        stage("temperature", {{"value", 0.8}})});
 }
 
+// That of a batch, with judged_chain(which).
+speculative::BatchRequest judged_request(const std::vector<std::int32_t>& input, std::int32_t tokens,
+                                         std::uint64_t seed, int which) {
+    return {.input = input,
+            .chain = judged_chain(which),
+            .max_tokens = tokens,
+            .seed = seed,
+            .stop = {},
+            .ignore_eos = true};
+}
+
 // A device samples what the host is likely to choose, and goes on from there. No row of logits crosses where enough of
 // the candidates may follow, and every text is the one that the host samples from whole rows.
 TEST(JudgedTexts, ADeviceRunsAheadOfStagesThatJudge) {
@@ -101,13 +112,7 @@ TEST(JudgedTexts, ADeviceRunsAheadOfStagesThatJudge) {
     std::deque<Recorder> sinks(4);
     counted.read_rows = 0;
     for (int which = 0; which < 4; ++which) {
-        batch.add({.input = input,
-                   .chain = judged_chain(which),
-                   .max_tokens = kTokens,
-                   .seed = 5,
-                   .stop = {},
-                   .ignore_eos = true},
-                  sinks[static_cast<std::size_t>(which)]);
+        batch.add(judged_request(input, kTokens, 5, which), sinks[static_cast<std::size_t>(which)]);
     }
     while (batch.step()) {
     }
@@ -136,15 +141,7 @@ TEST(JudgedTexts, TheHostSamplesRowsBeyondTheSlots) {
     parts.make_drafter = [](std::int32_t) { return random_drafter(7); };
     BatchGenerator batch(std::move(parts));
     std::deque<Recorder> sinks(kTexts);
-    for (Recorder& sink : sinks) {
-        batch.add({.input = input,
-                   .chain = judged_chain(0),
-                   .max_tokens = kTokens,
-                   .seed = 5,
-                   .stop = {},
-                   .ignore_eos = true},
-                  sink);
-    }
+    for (Recorder& sink : sinks) batch.add(judged_request(input, kTokens, 5, 0), sink);
     while (batch.step()) {
     }
     for (const Recorder& sink : sinks) EXPECT_EQ(sink.tokens, text);
@@ -157,26 +154,18 @@ TEST(JudgedTexts, TheHostSamplesRowsBeyondTheSlots) {
 TEST(JudgedTexts, TheLastTokenIsLostWhileOthersRunAhead) {
     const auto model = bundled(fast_backend(), "target");
     const std::vector<std::int32_t> input = tokenizer().encode("def add(a, b):\n");
-    const auto wanted = [&](std::int32_t tokens, std::uint64_t seed, int which) {
-        return speculative::BatchRequest{.input = input,
-                                         .chain = judged_chain(which),
-                                         .max_tokens = tokens,
-                                         .seed = seed,
-                                         .stop = {},
-                                         .ignore_eos = true};
-    };
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
         SCOPED_TRACE(seed);
         const std::int32_t tokens = seed % 2 == 0 ? 2 : 3;
         BatchGenerator plain(batch_parts(for_sequences(1), model));
         Recorder alone;
-        plain.add(wanted(tokens, seed, 4), alone);
+        plain.add(judged_request(input, tokens, seed, 4), alone);
         while (plain.step()) {
         }
         BatchGenerator batch(batch_parts(for_sequences(2), model));
         Recorder one, other;
-        batch.add(wanted(8, 0, 0), other);
-        batch.add(wanted(tokens, seed, 4), one);
+        batch.add(judged_request(input, 8, 0, 0), other);
+        batch.add(judged_request(input, tokens, seed, 4), one);
         while (batch.step()) {
         }
         EXPECT_EQ(one.tokens, alone.tokens);
@@ -190,17 +179,9 @@ TEST(JudgedTexts, TheFirstRowBeyondTheSlotsIsGone) {
     constexpr std::int32_t kPaused = 44, kTexts = kernels::kTokenSlots + kPaused + 1, kTokens = kPaused + 4;
     const auto model = bundled(fast_backend(), "target");
     const std::vector<std::int32_t> input = tokenizer().encode("def add(a, b):\n");
-    const auto wanted = [&](std::uint64_t seed, int which) {
-        return speculative::BatchRequest{.input = input,
-                                         .chain = judged_chain(which),
-                                         .max_tokens = kTokens,
-                                         .seed = seed,
-                                         .stop = {},
-                                         .ignore_eos = true};
-    };
     BatchGenerator plain(batch_parts(for_sequences(1), model));
     Recorder alone;
-    plain.add(wanted(1, 5), alone);
+    plain.add(judged_request(input, kTokens, 1, 5), alone);
     while (plain.step()) {
     }
     core::ContextOptions options = for_sequences(kTexts, 64);
@@ -209,7 +190,9 @@ TEST(JudgedTexts, TheFirstRowBeyondTheSlotsIsGone) {
     BatchGenerator batch(batch_parts(options, model));
     std::deque<Recorder> sinks(kTexts);
     std::vector<speculative::Ticket> tickets;
-    for (Recorder& sink : sinks) tickets.push_back(batch.add(wanted(1, tickets.empty() ? 5 : 0), sink));
+    for (Recorder& sink : sinks) {
+        tickets.push_back(batch.add(judged_request(input, kTokens, 1, tickets.empty() ? 5 : 0), sink));
+    }
     while (sinks.back().tokens.size() < 2) ASSERT_TRUE(batch.step());
     for (std::int32_t i = 0; i < kPaused; ++i) {
         batch.pause(tickets[static_cast<std::size_t>(kernels::kTokenSlots + i)]);
