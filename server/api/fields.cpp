@@ -54,9 +54,9 @@ void check_large(const Field& field, const Json& value, const std::string& path)
     constexpr double kLeast = -0x1p63, kAboveMost = 0x1p64;  // of 64 bits, with a sign and without
     if (value.number() >= std::max(field.least, kLeast) && value.number() <= field.most && value.number() < kAboveMost)
         throw wrong_value(path, "'" + path + "' must be written in digits alone, without a point or an exponent");
-    const bool limited = std::isfinite(field.least) || std::isfinite(field.most);
-    throw wrong_value(path, "'" + path + "' is " + number_text(value.number()) + ", but must be " +
-                                (limited ? range_text(field) : "from -9223372036854775808 to 18446744073709551615"));
+    throw wrong_value(path,
+                      "'" + path + "' is " + number_text(value.number()) + ", but must be " +
+                          (has_range(field) ? range_text(field) : "from -9223372036854775808 to 18446744073709551615"));
 }
 
 void check_kind(unsigned allowed, const Json& value, const std::string& path) {
@@ -75,8 +75,7 @@ void check_value(const Field& field, const Json& value, const std::string& path,
         std::string all;
         for (const std::string_view choice : field.choices) all += (all.empty() ? "" : ", ") + std::string(choice);
         if (const unsigned others = field.kinds & ~static_cast<unsigned>(kString); others != 0) {
-            const bool limited = std::isfinite(field.least) || std::isfinite(field.most);
-            all += ", or " + kinds_text(others) + (limited ? " " + range_text(field) : "");
+            all += ", or " + kinds_text(others) + (has_range(field) ? " " + range_text(field) : "");
         }
         throw wrong_value(path, "'" + path + "' is '" + value.string() + "', but must be one of: " + all);
     }
@@ -103,6 +102,8 @@ std::string kinds_text(unsigned kinds) {
     }
     return text;
 }
+
+bool has_range(const Field& field) { return std::isfinite(field.least) || std::isfinite(field.most); }
 
 std::string range_text(const Field& field) {
     const bool below = std::isfinite(field.most), above = std::isfinite(field.least);

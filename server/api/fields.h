@@ -73,6 +73,8 @@ Json schema_of(const Shape& shape);
 
 // "a string or a list"
 std::string kinds_text(unsigned kinds);
+// Whether numbers of the field have a limit.
+bool has_range(const Field& field);
 // "from 0 to 1", "at least 0": of a field that has a limit.
 std::string range_text(const Field& field);
 

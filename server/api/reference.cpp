@@ -1,6 +1,5 @@
 // docs/server-reference.md, from the routes and the table of fields.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -88,7 +87,7 @@ private:
 
     std::string takes(const Field& field) const {
         std::string out = field.kinds == kAny ? "anything" : kinds_text(field.kinds);
-        if (std::isfinite(field.least) || std::isfinite(field.most)) out += " " + range_text(field);
+        if (has_range(field)) out += " " + range_text(field);
         for (std::size_t i = 0; i < field.choices.size(); ++i) out += (i == 0 ? ": " : ", ") + code(field.choices[i]);
         if ((field.kinds & kList) != 0 && field.items != 0 && field.shape == nullptr)
             out += " (each " + kinds_text(field.items) + ")";
