@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "core/models/shapes.h"
@@ -12,6 +13,7 @@
 #include "core/weights/gguf.h"
 #include "core/weights/safetensors.h"
 #include "engine/bandwidth.h"
+#include "engine/measured_times.h"
 #include "kernels/quant/packed_panels.h"
 #include "speculative/memory_estimate.h"
 
@@ -75,6 +77,13 @@ double bandwidth_of(kernels::Ops& ops) {
     return engine::read_bandwidth(ops);
 }
 
+// That a token takes on the processor, as measured with its kernels; 0: there is too little memory for that.
+double seconds_of(kernels::Ops& ops, core::ModelSource& source) {
+    const core::ModelBytes bytes = core::model_bytes(source);
+    const core::RowTimes times = engine::measured_times(ops, source, bytes);
+    return std::accumulate(times.layers.begin(), times.layers.end(), times.head);
+}
+
 }  // namespace
 
 std::string field(const std::string& name, const std::string& value) {
@@ -109,7 +118,7 @@ void describe_tensors(const core::TensorTable& table, ModelReport& report) {
     std::ranges::stable_sort(report.encodings, std::ranges::greater(), &core::Encoding::stored_bytes);
 }
 
-void expect_speed(kernels::Ops& ops, ModelReport& report) {
+void expect_speed(kernels::Ops& ops, core::ModelSource& source, ModelReport& report) {
     const bool list = !report.placement.empty();
     report.narrows = !list && ops.describe().name == "cpu";
     if (!list && ops.free_memory() >= 0) {
@@ -121,7 +130,13 @@ void expect_speed(kernels::Ops& ops, ModelReport& report) {
     if (list) {
         seconds = predicted_seconds(report);
         bytes = 0.0;
-        for (const engine::PlacedLayers& part : report.placement) bytes += static_cast<double>(part.read);
+        for (const engine::PlacedLayers& part : report.placement) {
+            bytes += static_cast<double>(part.read);
+            report.by_kernels |= part.by_kernels && part.count > 0;
+        }
+    } else if (const double measured = report.narrows ? seconds_of(ops, source) : 0.0; measured > 0.0) {
+        seconds = measured;
+        report.by_kernels = true;
     } else if (const double bandwidth = bandwidth_of(ops); bandwidth > 0.0) {
         seconds = bytes / bandwidth;
     }
@@ -160,7 +175,9 @@ std::string weights_text(const ModelReport& report) {
     out += field("read per token", speculative::format_bytes(report.read_per_token()));
     if (report.tokens_per_second > 0.0) {
         char text[96];
-        std::snprintf(text, sizeof text, "%.*f tokens per second at most: memory is read at %.1f GB/s",
+        std::snprintf(text, sizeof text,
+                      report.by_kernels ? "about %.*f tokens per second: kernels read weights at %.1f GB/s"
+                                        : "%.*f tokens per second at most: memory is read at %.1f GB/s",
                       report.tokens_per_second < 10.0 ? 1 : 0, report.tokens_per_second, report.read_bandwidth / 1e9);
         out += field("expected speed", text);
     }

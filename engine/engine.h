@@ -134,6 +134,7 @@ struct PlacedLayers {
     std::int64_t read = 0;    // bytes that a token reads of the layers
     std::string share;        // what it has of each layer, where all devices have all layers (split_mode row)
     double seconds = 0.0;     // that takes, as predicted from the device's read bandwidth; 0: not measured
+    bool by_kernels = false;  // predicted from its kernels instead
 };
 
 class Engine {

@@ -11,6 +11,7 @@
 #include "engine/batch.h"
 #include "engine/engine_state.h"
 #include "engine/hosts/hosts.h"
+#include "engine/measured_times.h"
 #include "kernels/divided_ops.h"
 #include "kernels/quant/packed_panels.h"
 #include "kernels/split_ops.h"
@@ -182,8 +183,12 @@ void Engine::State::place_layers(OpenedParts& parts) const {
     const bool measured = !given || !options.weights;
     std::vector<bool> loops(list.size());  // of the reference: not bound by memory, and slower than anything else
     for (std::size_t d = 0; d < list.size() && measured; ++d) {
-        loops[d] = list.device(d).describe().name == "reference";
-        rooms[d].bytes_per_second = loops[d] ? 1.0 : std::max(1.0, engine::read_bandwidth(list.device(d)));
+        kernels::Ops& device = list.device(d);
+        loops[d] = device.describe().name == "reference";
+        if (loops[d]) continue;
+        // Of the processor, memory is not all that takes time. Other hosts have no tensors of this one's model.
+        if (d < own && !owns[d]) rooms[d].times = measured_times(device, source, bytes);
+        if (rooms[d].times.layers.empty()) rooms[d].bytes_per_second = std::max(1.0, engine::read_bandwidth(device));
     }
 
     std::vector<std::int64_t> expanded_kv;  // by device
@@ -228,15 +233,15 @@ void Engine::State::place_layers(OpenedParts& parts) const {
     std::int32_t first = 0;
     for (std::size_t d = 0; d < list.size(); ++d) {
         const std::int32_t end = first + split[d];
-        const std::int64_t read = core::read_bytes(bytes, first, end);
         parts.placement.push_back(
             {.device = rooms[d].name,
              .first = first,
              .count = split[d],
              .bytes = core::device_bytes(bytes, rooms[d], first, end),
              .memory = rooms[d].memory,
-             .read = read,
-             .seconds = measured && !loops[d] ? static_cast<double>(read) / rooms[d].bytes_per_second : 0.0});
+             .read = core::read_bytes(bytes, first, end),
+             .seconds = measured && !loops[d] ? core::row_seconds(bytes, rooms[d], first, end) : 0.0,
+             .by_kernels = !rooms[d].times.layers.empty()});
         first = end;
     }
 }

@@ -32,6 +32,16 @@ double forced(core::Context& context, std::span<const std::int32_t> prompt, std:
     return static_cast<double>(tokens.size()) * 1000.0 / watch.ms();
 }
 
+// That the split of layers was chosen by; 0: there is none, or it was given.
+double expected_rate(const OpenedEngine& engine) {
+    double seconds = 0.0;
+    for (const engine::PlacedLayers& part : engine.placement()) {
+        if (!part.share.empty() || (part.count > 0 && part.seconds == 0.0)) return 0.0;
+        seconds += part.seconds;
+    }
+    return seconds > 0.0 ? 1.0 / seconds : 0.0;
+}
+
 void bench_decode(const BenchOptions& options) {
     EngineNeeds needs;
     needs.draft = false;
@@ -52,6 +62,7 @@ void bench_decode(const BenchOptions& options) {
     }
     const double free_rate = median(free_rates), forced_rate = median(forced_rates);
     const auto bytes = static_cast<double>(engine.target().bytes_per_forward());
+    const double expected = expected_rate(engine);
     if (options.json) {
         nlohmann::ordered_json out;
         label_inflated(out, engine);
@@ -61,6 +72,7 @@ void bench_decode(const BenchOptions& options) {
         out["bytes_per_token"] = bytes;
         out["bandwidth_bytes_per_second"] = bandwidth;
         out["bandwidth_share"] = forced_rate * bytes / bandwidth;
+        if (expected > 0.0) out["expected_tokens_per_second"] = expected;
         print(out.dump() + "\n");
         return;
     }
@@ -69,6 +81,7 @@ void bench_decode(const BenchOptions& options) {
     print(format("free-running      %8.1f tokens/s\n", free_rate));
     print(format("forced            %8.1f tokens/s, %.1f GB/s, %.0f %% of the bandwidth\n", forced_rate,
                  forced_rate * bytes / 1e9, 100.0 * forced_rate * bytes / bandwidth));
+    if (expected > 0.0) print(format("expected          %8.1f tokens/s, when the layers were placed\n", expected));
 }
 
 const RegisterBenchmark kDecode("decode", "tokens per second of plain decoding", bench_decode);

@@ -148,7 +148,7 @@ std::unique_ptr<kernels::Ops> backend(const Options& options) {
 }
 
 // What `complete` would say of the model at `path`; empty when it can run here.
-std::string why_not(const std::string& path, const Options& options, ModelReport& report) {
+std::string why_not(const std::string& path, core::ModelSource& source, const Options& options, ModelReport& report) {
     Options alone = options;
     override_key(alone, "--model", "target.model", core::to_toml(core::ConfigValue(path)));
     alone.overrides.back().text += "\ndraft.model = \"\"";
@@ -159,7 +159,7 @@ std::string why_not(const std::string& path, const Options& options, ModelReport
         const OpenedEngine engine(alone, needs);
         report.backend = engine.backend();
         report.placement = engine.placement();
-        expect_speed(engine.ops(), report);
+        expect_speed(engine.ops(), source, report);
     } catch (const Error& problem) {
         std::string text = problem.what();
         const std::string place = "--model: ";
@@ -203,7 +203,7 @@ std::string inspect_one(const std::string& path, const Options& options, ModelRe
         out += model_text(source->config());
         out += templates_text(*source);
         report.cache_page = cache_page(source->config(), options);
-        report.problem = why_not(path, options, report);
+        report.problem = why_not(path, *source, options, report);
         out += weights_text(report);
     } catch (const Error& error) {
         out += "model\n";

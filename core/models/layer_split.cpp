@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -26,10 +28,6 @@ std::int64_t sum(const std::vector<std::int64_t>& values, std::int32_t begin, st
     return std::accumulate(values.begin() + begin, values.begin() + end, std::int64_t{0});
 }
 
-double seconds(const ModelBytes& model, const DeviceRoom& room, std::int32_t begin, std::int32_t end) {
-    return static_cast<double>(read_bytes(model, begin, end)) / room.bytes_per_second;
-}
-
 // Asks a source for what its tensors take, each once, and for nothing else.
 class Scales final : public ModelSource {
 public:
@@ -38,22 +36,36 @@ public:
         path_ = source.path();
         bytes.layers.resize(static_cast<std::size_t>(config_.shape.layers));
         bytes.read = bytes.layers;
+        stored_.resize(bytes.layers.size());
     }
 
     kernels::TensorView tensor(const TensorName& name, TensorShape shape) override {
         const std::string key = name.text() + " " + std::to_string(name.expert);
         const bool table = name.is_table() || name.part == "per_layer_token_embd";
         const bool again = table || (name.is_head() && config_.tied_head) || !seen_.insert(key).second;
-        if (!again) add(name, kept_view(source_, name, shape).bytes());
+        if (!again) add(name, kept_view(source_, name, shape));
         return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
     }
     bool has(const TensorName& name) const override { return source_.has(name); }
     std::int64_t weight_bytes() override { return source_.weight_bytes(); }
 
+    // Numbers kinds of layers in the order in which they come.
+    void number_kinds() {
+        std::map<std::vector<Stored>, std::int32_t> known;
+        for (std::vector<Stored>& layer : stored_) {
+            const auto next = static_cast<std::int32_t>(known.size());
+            bytes.kinds.push_back(known.emplace(std::move(layer), next).first->second);
+        }
+    }
+
     ModelBytes bytes;
 
 private:
-    void add(const TensorName& name, std::int64_t own) {
+    // A tensor of a layer: its name, shape, type, and the bytes of a row, which differ by packing.
+    using Stored = std::tuple<std::string, std::int64_t, std::int64_t, kernels::QuantType, std::int64_t>;
+
+    void add(const TensorName& name, const kernels::TensorView& view) {
+        const std::int64_t own = view.bytes();
         if (name.layer < 0) {
             (name.part.starts_with("per_layer") ? bytes.everywhere : bytes.head) += own;
             return;
@@ -61,11 +73,14 @@ private:
         const auto layer = static_cast<std::size_t>(name.layer);
         bytes.layers[layer] += own;
         // The experts of a layer are alike: a row reads the first K of E as well as any others.
-        if (name.expert < config_.experts.used) bytes.read[layer] += own;
+        if (name.expert >= config_.experts.used) return;
+        bytes.read[layer] += own;
+        stored_[layer].emplace_back(name.part, view.rows, view.cols, view.quant_type, view.row_bytes());
     }
 
     ModelSource& source_;
     std::set<std::string> seen_;
+    std::vector<std::vector<Stored>> stored_;  // by layer
 };
 
 }  // namespace
@@ -74,6 +89,40 @@ std::int64_t read_bytes(const ModelBytes& model, std::int32_t begin, std::int32_
     if (begin == end) return 0;
     return sum(model.read.empty() ? model.layers : model.read, begin, end) +
            (end == std::ssize(model.layers) ? model.head : 0);
+}
+
+RowTimes row_times(const ModelBytes& model, std::span<const double> of_kinds, double head) {
+    const auto layers = static_cast<std::int32_t>(model.layers.size());
+    const auto kind_of = [&](std::int32_t i) {
+        return static_cast<std::size_t>(model.kinds[static_cast<std::size_t>(i)]);
+    };
+    const auto read = [&](std::int32_t i) {  // without the head
+        const std::int64_t both = read_bytes(model, i, i + 1);
+        return static_cast<double>(i + 1 == layers ? both - model.head : both);
+    };
+    double measured = 0.0, seconds = head;
+    if (head > 0.0) measured += static_cast<double>(model.head);
+    for (std::int32_t i = 0; i < layers; ++i) {
+        if (of_kinds[kind_of(i)] <= 0.0) continue;
+        measured += read(i);
+        seconds += of_kinds[kind_of(i)];
+    }
+    if (measured <= 0.0 || seconds <= 0.0) return {};
+    const double of_byte = seconds / measured;
+    RowTimes times{.head = head > 0.0 ? head : static_cast<double>(model.head) * of_byte};
+    for (std::int32_t i = 0; i < layers; ++i) {
+        const double own = of_kinds[kind_of(i)];
+        times.layers.push_back(own > 0.0 ? own : read(i) * of_byte);
+    }
+    return times;
+}
+
+double row_seconds(const ModelBytes& model, const DeviceRoom& room, std::int32_t begin, std::int32_t end) {
+    if (room.times.layers.empty()) return static_cast<double>(read_bytes(model, begin, end)) / room.bytes_per_second;
+    if (begin == end) return 0.0;
+    const std::vector<double>& layers = room.times.layers;
+    return std::accumulate(layers.begin() + begin, layers.begin() + end, 0.0) +
+           (end == std::ssize(layers) ? room.times.head : 0.0);
 }
 
 bool can_cut(const ModelConfig& config, std::int32_t layer) {
@@ -119,6 +168,7 @@ ModelBytes model_bytes(ModelSource& source) {
     Scales scales(source);
     const OpMaker::Sink ignore = [](const PlacedOp&) {};
     OpMaker(scales, {.context = config.context_length, .check_weights = false}, ignore).run();
+    scales.number_kinds();
     ModelBytes bytes = std::move(scales.bytes);
     bytes.embedding = source.embedding_bytes();
     if (config.tied_head) bytes.head += bytes.embedding;
@@ -169,7 +219,7 @@ LayerSplit choose_split(const ModelConfig& config, const ModelBytes& model, std:
             for (std::int32_t begin = end; begin >= 0; --begin) {
                 if (best[at(begin)] == kNever) continue;
                 if (device_bytes(model, room, begin, end) > room.memory) continue;
-                const double time = best[at(begin)] + seconds(model, room, begin, end);
+                const double time = best[at(begin)] + row_seconds(model, room, begin, end);
                 if (next[at(end)] != kNever && time >= next[at(end)] * (1.0 - 1e-9)) continue;
                 next[at(end)] = time;
                 begin_of[at(end)] = begin;
@@ -200,7 +250,7 @@ double predicted_seconds(const ModelBytes& model, std::span<const DeviceRoom> ro
     double time = 0.0;
     std::int32_t begin = 0;
     for (std::size_t d = 0; d < split.size(); ++d) {
-        time += seconds(model, rooms[d], begin, begin + split[d]);
+        time += row_seconds(model, rooms[d], begin, begin + split[d]);
         begin += split[d];
     }
     return time;

@@ -111,6 +111,38 @@ TEST(LayerSplit, PredictsTheSumOfAllReads) {
     EXPECT_DOUBLE_EQ(core::predicted_seconds(ten_layers(), rooms, {10, 0}), 23.0 / 100);
 }
 
+// Where the time of layers was measured, their bytes do not matter.
+TEST(LayerSplit, PredictsFromMeasuredLayers) {
+    std::vector<DeviceRoom> rooms = {room("cuda:0", 24, 100), room("cpu", 64, 10, true)};
+    rooms[1].times = {.layers = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, .head = 0.5};
+    EXPECT_DOUBLE_EQ(core::predicted_seconds(ten_layers(), rooms, {7, 3}), 14.0 / 100 + 8 + 9 + 10 + 0.5);
+    EXPECT_DOUBLE_EQ(core::row_seconds(ten_layers(), rooms[1], 2, 4), 3 + 4);  // the head is after the last
+    EXPECT_DOUBLE_EQ(core::row_seconds(ten_layers(), rooms[1], 10, 10), 0.0);
+    // By bandwidth the processor is the faster one, by what its kernels reach it is not.
+    rooms = {room("cuda:0", 24, 2), room("cpu", 64, 10, true)};
+    EXPECT_THAT(choose(rooms), ElementsAre(0, 10));
+    rooms[1].times = {.layers = std::vector<double>(10, 2.0), .head = 1.0};
+    EXPECT_THAT(choose(rooms), ElementsAre(7, 3));
+}
+
+// A kind of layer, or the head, that was not measured is read as fast as the others.
+TEST(LayerSplit, MeasuredKindsBecomeTheTimesOfLayers) {
+    ModelBytes model{.layers = {100, 300, 100, 50}, .read = {100, 30, 100, 50}, .kinds = {0, 1, 0, 2}, .head = 20};
+    const auto times = [&](const std::vector<double>& of_kinds, double head) {
+        return core::row_times(model, of_kinds, head);
+    };
+    core::RowTimes all = times({2.0, 3.0, 0.5}, 0.25);
+    EXPECT_THAT(all.layers, ElementsAre(2.0, 3.0, 2.0, 0.5));
+    EXPECT_EQ(all.head, 0.25);
+    // 230 bytes of kinds 0 and 1 in 2 + 3 + 2 seconds; kind 2 reads 50, the head 20.
+    all = times({2.0, 3.0, 0.0}, 0.0);
+    EXPECT_THAT(all.layers, ElementsAre(2.0, 3.0, 2.0, ::testing::DoubleEq(50 * 7.0 / 230)));
+    EXPECT_DOUBLE_EQ(all.head, 20 * 7.0 / 230);
+    all = times({0.0, 0.0, 0.0}, 0.5);
+    EXPECT_THAT(all.layers, ElementsAre(2.5, 0.75, 2.5, 1.25));
+    EXPECT_TRUE(times({0.0, 0.0, 0.0}, 0.0).layers.empty());
+}
+
 TEST(LayerSplit, GivenNumbersAreChecked) {
     const core::ModelConfig config = plain(10);
     core::check_split({4, 6}, config, 2);
@@ -172,6 +204,11 @@ TEST(LayerSplit, BytesOfAModel) {
     }
     EXPECT_EQ(bytes.layers, stored);
     EXPECT_NE(std::ranges::min(stored), std::ranges::max(stored));
+    EXPECT_THAT(bytes.kinds, testing::Contains(1)) << "which those of one encoding have not";
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+        const auto first = std::ranges::find(bytes.kinds, bytes.kinds[i]) - bytes.kinds.begin();
+        EXPECT_EQ(stored[i], stored[static_cast<std::size_t>(first)]) << i;
+    }
 }
 
 // Two experts of four: a row reads half of what experts take, and all of the rest.
