@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/wgmma_operands.cuh"
+
 namespace foresay::kernels::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -33,12 +35,6 @@ __device__ inline void wgmma_wait_for() {
     if constexpr (kHasWgmma) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 __device__ inline void wgmma_wait() { wgmma_wait_for<0>(); }
-// Bytes to the next 8 inputs, and to the next 8 columns. In a cluster, a shared-memory address also says which CTA it
-// belongs to, above the 18 bits that count here.
-__device__ inline std::uint64_t wgmma_operand(std::uint32_t address, std::uint32_t inputs, std::uint32_t columns) {
-    return (std::uint64_t{address & 0x3ffff} >> 4) | (std::uint64_t{inputs >> 4} << 16) |
-           (std::uint64_t{columns >> 4} << 32);
-}
 // Ties registers to this place in the code.
 template <int kCount>
 __device__ inline void keep_registers(float (&d)[kCount]) {

@@ -105,11 +105,22 @@ bool runs_mixed([[maybe_unused]] const DeviceInfo& device) {
 
 std::atomic<MixedTileShape> forced_tile;
 
-// The plan with the least estimated time; stages 0 where no tile has room for two.
-//
-// Clocks measured on an H200 and an H100 for 64 inputs of K (docs/experiments/mixed-gemm.md): they hardly depend on how
-// many warpgroups a tile has, since each waits for its own products, nor on 32 or 64 rows, but for four warpgroups of
-// 64 rows. So the plan is a matter of how many steps a CTA takes, one unit after the other.
+// Clocks of a step: 64 inputs of a slice of K, measured on an H200 and an H100 (docs/experiments/mixed-gemm.md). They
+// hardly depend on how many warpgroups a tile has, since each waits for its own products, but for four of 64 rows.
+// Slices at once share a step, in which more operands come and after which their sums meet.
+constexpr double step_clocks(QuantType quant_type, const MixedTileShape& tile) {
+    const double one = tile.columns > 64             ? 1340
+                       : has_four_groups_of_64(tile) ? 1475
+                       : tile.columns == 64          ? 900
+                       : tile.columns == kMixedFew   ? 760
+                                                     : 950;
+    // Packed rows are unpacked for so long that this hardly shows.
+    if (quant_type == QuantType::packed) return one * (1 + 0.08 * (tile.slices - 1));
+    return one * (tile.slices == 1 ? 1.0 : tile.slices == 2 ? 1.3 : 1.4);
+}
+
+// The plan with the least estimated time; stages 0 where no tile has room for two. It is a matter of how many steps a
+// CTA takes, one unit after the other.
 template <QuantType E>
 MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
     constexpr double kUnitClocks = 3000;
@@ -133,8 +144,7 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
         if (Tile::kTotalShared && op.split > 1) return;
         // Two tiles of 16 rows instead of one of 32 have not been measured.
         if (columns == kMixedFew && rows > columns && tile != forced) return;
-        const double step = columns > 64 || has_four_groups_of_64(tile) ? 1600 : columns == kMixedFew ? 800 : 1000;
-        const double clocks = step * (1 + 0.08 * (slices - 1)) * block_format(E).inputs / 64;
+        const double clocks = step_clocks(E, tile) * block_format(E).inputs / 64;
         const int waves = (plan.units + device.processors - 1) / device.processors;
         const int steps = (op.blocks / op.split + slices - 1) / slices;
         const double cost = tile == forced ? 0.0 : waves * (steps * clocks + kUnitClocks);

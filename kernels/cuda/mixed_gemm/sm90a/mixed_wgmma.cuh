@@ -63,12 +63,13 @@ __device__ __forceinline__ void multiply_float_tile(const TileBlock<E>& weights,
     for (int i = 0; i < 4; ++i) weights.step(i, a[i]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+    const WgmmaOperands operands(images, 128, Image::kBytes);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
         for (int plane = 1; plane >= 0; --plane) {
-            const std::uint64_t b = wgmma_operand(images + plane * Image::kGroups * 512 + i * 256, 128, Image::kBytes);
+            const std::uint64_t b = operands.at(plane * Image::kGroups * 512 + i * 256);
             if constexpr (E == QuantType::bf16) {
                 wgmma_bf16<true>(sums, a[i], b);
             } else {
@@ -92,16 +93,15 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
     } else {
         constexpr int kSums = N / 2, kSteps = Block::kSteps;
         constexpr bool kPart = Block::kFirst == FirstProduct::part;
-        const auto operand = [&](int product, int step) {
-            return wgmma_operand(images + (product * kSteps + step) * 256, 128, Image::kBytes);
-        };
+        const WgmmaOperands operands(images, 128, Image::kBytes);
+        const auto operand = [&](int product, int step) { return operands.at((product * kSteps + step) * 256); };
         std::uint32_t first[4] = {weights.first[0], weights.first[1], weights.first[2], weights.first[3]};
         float part[kPart ? kSums : 1];
         if constexpr (Block::kFirst == FirstProduct::scaled) {
             float d[kSums];
             keep_registers(first);
             wgmma_fence();
-            wgmma<false>(d, first, wgmma_operand(images + Image::kSumsAt, 128, Image::kBytes));
+            wgmma<false>(d, first, operands.at(Image::kSumsAt));
             wgmma_commit();
             wgmma_wait();
             keep_registers(d);
@@ -110,8 +110,8 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
         if constexpr (kPart) {
             keep_registers(first);
             wgmma_fence();
-            wgmma<false>(part, first, wgmma_operand(images + Image::kSumsAt, 128, Image::kBytes));
-            wgmma<true>(part, first, wgmma_operand(images + Image::kSumsAt + 256, 128, Image::kBytes));
+            wgmma<false>(part, first, operands.at(Image::kSumsAt));
+            wgmma<true>(part, first, operands.at(Image::kSumsAt + 256));
             wgmma_commit();
             wgmma_wait();
             keep_registers(part);
@@ -131,9 +131,8 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
                     for (int step = 0; step < kSteps; ++step) keep_registers(a[p][step]);
                 }
                 wgmma_fence();
-                // The sums of the inputs lie as 8 x 8 once; the other 8 inputs have
-                // weights 0.
-                if (adds_first) wgmma<true>(sums, first, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
+                // The sums of the inputs lie as 8 x 8 once; the other 8 inputs have weights 0.
+                if (adds_first) wgmma<true>(sums, first, operands.repeated_at(Image::kSumsAt));
 #pragma unroll
                 for (int p = 0; p < 2; ++p) {
                     wgmma<false>(d[p], a[p][0], operand(2 * i + p, 0));
@@ -160,8 +159,7 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
 #pragma unroll
                     for (int step = 0; step < kSteps; ++step) keep_registers(a[p][step]);
                     wgmma_fence();
-                    if (adds_first && p == 0)
-                        wgmma<true>(sums, first, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
+                    if (adds_first && p == 0) wgmma<true>(sums, first, operands.repeated_at(Image::kSumsAt));
                     wgmma<false>(d, a[p][0], operand(2 * i + p, 0));
                     if constexpr (kSteps > 1) wgmma<true>(d, a[p][kSteps - 1], operand(2 * i + p, 1));
                     wgmma_commit();

@@ -90,10 +90,8 @@ struct PackedImages {
     std::uint32_t address;
     int lane;
 
-    // Operand B of 16 inputs.
-    __device__ std::uint64_t operand(int step) const {
-        return wgmma_operand(address + static_cast<std::uint32_t>(step) * 256, 128, Image::kBytes);
-    }
+    // Operands B, of 16 inputs each.
+    __device__ WgmmaOperands operands() const { return {address, 128, Image::kBytes}; }
     // Sums of 16 inputs (Image::kSumsAt) or 32 (kGroupSumsAt), for the lane's two columns of eight j.
     __device__ float2 sums(int at, int number, int j) const {
         std::uint32_t a, b;
@@ -148,9 +146,10 @@ __device__ __forceinline__ void multiply_packed_halves(const SharedBlock& block,
             keep_registers(a[step]);
             if constexpr (kBegins) keep_registers(d[step]);
         }
+        const WgmmaOperands operands = images.operands();
         wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < 2; ++step) wgmma<kBegins>(d[step], a[step], images.operand(2 * g + step));
+        for (int step = 0; step < 2; ++step) wgmma<kBegins>(d[step], a[step], operands.at((2 * g + step) * 256));
         wgmma_commit();
         wgmma_wait();
 #pragma unroll
@@ -210,11 +209,12 @@ __device__ __forceinline__ void multiply_packed_groups(const SharedBlock& block,
         keep_registers(a[g][1]);
         if constexpr (kBegins) keep_registers(d[g]);
     }
+    const WgmmaOperands operands = images.operands();
     wgmma_fence();
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-        wgmma<kBegins>(d[g], a[g][0], images.operand(2 * g));
-        wgmma<true>(d[g], a[g][1], images.operand(2 * g + 1));
+        wgmma<kBegins>(d[g], a[g][0], operands.at(2 * g * 256));
+        wgmma<true>(d[g], a[g][1], operands.at((2 * g + 1) * 256));
     }
     wgmma_commit();
     wgmma_wait();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/device/wgmma_operands.cuh"
 
 namespace foresay::kernels::cuda {
 
@@ -11,12 +12,6 @@ inline void wgmma_commit() {}
 inline void wgmma_wait() {}
 template <class T, int kCount>
 void keep_registers(T (&)[kCount]) {}
-
-// As the device's: all three in units of 16 bytes.
-inline std::uint64_t wgmma_operand(std::uint32_t address, std::uint32_t inputs, std::uint32_t columns) {
-    if (address % 16 != 0 || address >= 1u << 18 || inputs % 16 != 0 || columns % 16 != 0) std::abort();
-    return std::uint64_t{address >> 4} | std::uint64_t{inputs >> 4} << 16 | std::uint64_t{columns >> 4} << 32;
-}
 
 template <bool kAdds, int kCount>
 void wgmma(float (&d)[kCount], const std::uint32_t (&a)[4], std::uint64_t b) {
