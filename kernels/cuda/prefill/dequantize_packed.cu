@@ -19,53 +19,60 @@ struct GlobalBlock {
     __device__ uint4 four(int byte) const { return __ldcs(reinterpret_cast<const uint4*>(at + byte)); }
 };
 
-// body(t, h, g, s, four weights of row 16 t + 8 h + lane / 4, inputs 32 g + 16 s + 4 (lane % 4) ..); both s after each
-// other.
+// body(t, h, g, a, b): weights times `times`, a power of two, of row 16 t + 8 h + lane / 4, inputs 32 g + 4 (lane % 4)
+// .. and 16 further.
 template <CodeKind kKind, class Body>
 __device__ __forceinline__ void weights_of_block(const GlobalBlock& block, const PackedHeader& header,
-                                                 const PackedRun& run, int lane, const Body& body) {
+                                                 const PackedRun& run, int lane, float times, const Body& body) {
     constexpr int kScales = code_bits(kKind) * 256;
     constexpr float kUnit = kCodeUnit<kKind>, kUpperUnit = kUnit / 16.0f;
     const bool minimum_is_zero = (header.flags & kMinimumIsZero) != 0;
     const bool has_minimum =
         !minimum_is_zero && (header.scales == PanelScales::f16_pair || header.scales == PanelScales::f32_pair ||
                              header.scales == PanelScales::k_pair);
-    const float factor = header.factor[lane / 4 % 2];
+    const float factor = header.factor[lane / 4 % 2] * times;
     uint4 table = {};
     if constexpr (is_table(kKind)) table = *reinterpret_cast<const uint4*>(header.table);
-    const auto weight = [&](float number, float s, float m) {
-        const float zero = is_table(kKind) ? 128.0f : minimum_is_zero ? m : run.zero;
-        float value = s * (kKind == CodeKind::e4m3 ? number : number - zero);
-        if (has_minimum) value += m;
-        return value * factor;
-    };
     const auto four = [&](std::uint32_t first, std::uint32_t second, float s, float m) {
         const float2 low = as_floats(first), high = as_floats(second);
-        return float4{weight(low.x * kUnit, s, m), weight(low.y * kUnit, s, m), weight(high.x * kUpperUnit, s, m),
-                      weight(high.y * kUpperUnit, s, m)};
+        const float zero = kKind == CodeKind::e4m3 ? 0.0f : is_table(kKind) ? 128.0f : minimum_is_zero ? m : run.zero;
+        const float minimum = has_minimum ? m : -0.0f;  // which changes no number, nor the sign of zero
+        // Code times unit is exact, so fmaf rounds as the difference does.
+        const auto weight = [&](float code, float unit) { return (s * fmaf(code, unit, -zero) + minimum) * factor; };
+        return float4{weight(low.x, kUnit), weight(low.y, kUnit), weight(high.x, kUpperUnit),
+                      weight(high.y, kUpperUnit)};
     };
+    // All loads before the first store: the compiler cannot know that what is stored is not what is loaded next.
+    [[maybe_unused]] float s16[2][2][4], m16[2][2][4], s32[2][4], m32[2][4];
+    decltype(load_words<kKind>(block, 0, 0, lane)) words[2][2];
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
-        [[maybe_unused]] float s16[2][4], m16[2][4];
-        if constexpr (has_halves(kKind)) load_halves(block, header.scales, kScales, t, lane, s16, m16);
+        if constexpr (has_halves(kKind)) load_halves(block, header.scales, kScales, t, lane, s16[t], m16[t]);
+#pragma unroll
+        for (int g = 0; g < 2; ++g) words[t][g] = load_words<kKind>(block, t, g, lane);
+    }
+    if constexpr (!has_halves(kKind)) {
 #pragma unroll
         for (int g = 0; g < 2; ++g) {
-            [[maybe_unused]] float s32[4], m32[4];
-            if constexpr (!has_halves(kKind)) {
-                load_group_scales(block, header.scales,
-                                  kScales + (g == 1 && run.apart ? scale_bytes(header.scales) : 0), lane, s32, m32);
-            }
+            load_group_scales(block, header.scales, kScales + (g == 1 && run.apart ? scale_bytes(header.scales) : 0),
+                              lane, s32[g], m32[g]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+        for (int g = 0; g < 2; ++g) {
             std::uint32_t p[2][4];
-            load_pairs<kKind>(block, t, g, lane, table, p);
+            unpack_words<kKind>(words[t][g], g, table, p);
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 float4 of[2];
 #pragma unroll
                 for (int s = 0; s < 2; ++s) {
                     if constexpr (has_halves(kKind)) {
-                        of[s] = four(p[h][2 * s], p[h][2 * s + 1], s16[h][2 * g + s], m16[h][2 * g + s]);
+                        of[s] = four(p[h][2 * s], p[h][2 * s + 1], s16[t][h][2 * g + s], m16[t][h][2 * g + s]);
                     } else {
-                        of[s] = four(p[h][2 * s], p[h][2 * s + 1], s32[2 * t + h], m32[2 * t + h]);
+                        of[s] = four(p[h][2 * s], p[h][2 * s + 1], s32[g][2 * t + h], m32[g][2 * t + h]);
                     }
                 }
                 body(t, h, g, of[0], of[1]);
@@ -83,7 +90,7 @@ struct PackedPart {
 
 // Calls body as above for the block of this warp. Grid: x: kWarps blocks each; y: panels.
 template <class Body>
-__device__ __forceinline__ void visit_block(const PackedPart& part, std::int32_t block, const Body& body) {
+__device__ __forceinline__ void visit_block(const PackedPart& part, std::int32_t block, float times, const Body& body) {
     if (block >= part.blocks) return;
     const PackedHeader& header = *reinterpret_cast<const PackedHeader*>(part.data);
     int number = 0;
@@ -93,12 +100,12 @@ __device__ __forceinline__ void visit_block(const PackedPart& part, std::int32_t
                            static_cast<std::int64_t>(part.first + blockIdx.y) * header.panel_bytes + run.offset +
                            static_cast<std::int64_t>(block - run.first) * run.bytes()};
     const int lane = static_cast<int>(threadIdx.x % 32);
-    visit_code_kind(run.kind, [&](auto kind) { weights_of_block<kind.value>(from, header, run, lane, body); });
+    visit_code_kind(run.kind, [&](auto kind) { weights_of_block<kind.value>(from, header, run, lane, times, body); });
 }
 __device__ std::int32_t warp_block() { return static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32); }
 
-__device__ uint2 halves(const float4& v, float times) {
-    return {as_bits(__floats2half2_rn(v.x * times, v.y * times)), as_bits(__floats2half2_rn(v.z * times, v.w * times))};
+__device__ uint2 halves(const float4& v) {
+    return {as_bits(__floats2half2_rn(v.x, v.y)), as_bits(__floats2half2_rn(v.z, v.w))};
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
@@ -109,8 +116,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     const bool odd = lane % 2 != 0;
     __half* const to = out + (static_cast<std::int64_t>(blockIdx.y) * kPanelRows + lane / 4) * stride +
                        static_cast<std::int64_t>(block) * 64 + (odd ? 16 + 4 * (lane % 4 - 1) : 4 * (lane % 4));
-    visit_block(part, block, [&](int t, int h, int g, const float4& a, const float4& b) {
-        const uint2 first = halves(a, times), second = halves(b, times);
+    visit_block(part, block, times, [&](int t, int h, int g, const float4& a, const float4& b) {
+        const uint2 first = halves(a), second = halves(b);
         const uint2 away = odd ? first : second;
         const uint2 got = {__shfl_xor_sync(~0u, away.x, 1), __shfl_xor_sync(~0u, away.y, 1)};
         *reinterpret_cast<uint4*>(to + (16 * t + 8 * h) * stride + 32 * g) =
@@ -123,7 +130,7 @@ __global__ void __launch_bounds__(32 * kWarps) packed_to_f32(const PackedPart pa
     const std::int32_t block = warp_block();
     float* const to = out + (static_cast<std::int64_t>(blockIdx.y) * kPanelRows + lane / 4) * stride +
                       static_cast<std::int64_t>(block) * 64 + 4 * (lane % 4);
-    visit_block(part, block, [&](int t, int h, int g, const float4& a, const float4& b) {
+    visit_block(part, block, 1.0f, [&](int t, int h, int g, const float4& a, const float4& b) {
         float* const row = to + (16 * t + 8 * h) * stride + 32 * g;
         *reinterpret_cast<float4*>(row) = a;
         *reinterpret_cast<float4*>(row + 16) = b;
@@ -135,7 +142,7 @@ __global__ void __launch_bounds__(32 * kWarps) largest_packed(const PackedPart p
     const auto see = [&](float value) {
         if (fabsf(value) <= 3.4e38f) most = fmaxf(most, fabsf(value));
     };
-    visit_block(part, warp_block(), [&](int, int, int, const float4& a, const float4& b) {
+    visit_block(part, warp_block(), 1.0f, [&](int, int, int, const float4& a, const float4& b) {
         see(a.x), see(a.y), see(a.z), see(a.w);
         see(b.x), see(b.y), see(b.z), see(b.w);
     });
