@@ -39,6 +39,13 @@ std::vector<Case> cases() {
     return {
         {"pairs", P::f16_pair, {{K::integer4, true, 25}}, 25 * 64 - 32},  // half a block is missing
         {"order", P::f16, {{K::integer4, false, 20}}, 1280, false, true, {0.37f, 0.37f}},
+        {"order_of_whole_k",
+         P::f16,
+         {{K::integer6, false, 9}, {K::integer4, false, 37}, {K::integer3, false, 18}},
+         kSplitInputs,
+         false,
+         true},
+        {"order_of_few_blocks", P::f16_pair, {{K::integer5, false, 5}}, 5 * 64 - 32, true, true},
         {"order_in_parts", P::f16_pair, {{K::integer4, false, 70}}, 4480, true, true},
         {"widths_in_parts",
          P::f16,
@@ -165,7 +172,7 @@ struct Sums {
 
 // Where things lie in the emulated shared memory: what operands B are, in the first 256 KiB.
 constexpr std::uint32_t kStageAt = 8 << 10, kImagesAt = kStageAt + kPanels * 4 * kMostPackedBytes;
-constexpr std::int32_t kSumsAt = 512 << 10, kStatsAt = 640 << 10;
+constexpr std::int32_t kOperandsAt = 512 << 10, kStatsAt = 640 << 10;
 constexpr std::uint32_t kHeaderAt = 704 << 10;
 constexpr std::uint32_t kWeightsAt = 1 << 20;
 
@@ -179,9 +186,15 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
     op.x += static_cast<std::int64_t>(first) * op.inputs;
     GemvPlan plan;
     plan.zeros = &zeros.x;
+    plan.upper_rows_at = kOperandsAt;
     plan.upper_rows_bytes = packed_operand_bytes(rows);
-    plan.sums_at = kSumsAt;
     plan.row_stats_at = kStatsAt;
+    // Nothing is written behind what gemv_plan_test finds a plan to have room for.
+    auto* const end = emulated::shared_memory + kOperandsAt +
+                      std::max(kWarps * plan.upper_rows_bytes, packed_rows_together(rows) * kPackedPassageBytes);
+    auto* const stats = emulated::shared_memory + kStatsAt;
+    ASSERT_LT(end, stats);
+    std::fill(emulated::shared_memory + kOperandsAt, stats, std::byte{0x7f});
     for (int part = 0; part < op.split; ++part) {
         const PartBlocks blocks(op, part);
         std::vector<float> slices(kPanels * kPanelRows * kWarps * 8);
@@ -192,7 +205,11 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
             const int warp = emulated::number() / 32, lane = emulated::number() % 32;
             PackedOperand in;
             const SharedHeader header(kHeaderAt);
-            in.load(op, op.x, norm, header, matrix.bytes.data(), blocks.first, blocks.count, rows, plan, shared, [] {});
+            const bool ordered = header.panels_at() != sizeof(PackedHeader);
+            const auto* const order = reinterpret_cast<const std::uint16_t*>(matrix.bytes.data() + kOrderAt);
+            in.load(
+                op, op.x, norm, blocks.first, blocks.count, rows, plan, shared,
+                [&] { return ordered ? order : nullptr; }, [] {});
             const PackedMatrix common{header, header.scales(), header.minimum_is_zero(),
                                       header.factor(thread_index() / 4)};
             for (int panel = 0; panel < kPanels; ++panel) {
@@ -221,6 +238,7 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
                 }
             }
         });
+        EXPECT_TRUE(std::all_of(end, stats, [](std::byte b) { return b == std::byte{0x7f}; }));
         for (int row = 0; row < rows; ++row) {
             for (int packed = 0; packed < kPanels * kPanelRows; ++packed) {
                 float sum = 0.0f;
@@ -323,25 +341,43 @@ void multiply_together(const Matrix& matrix, const GemvOp& op, const float* norm
 
 class PackedLaw : public testing::TestWithParam<Case> {};
 
+// kRows rows, a norm's weight, and the op of a matrix that multiplies them.
+struct Inputs {
+    std::vector<float4> fours;  // aligned as a device's memory is
+    float* weight;
+    GemvOp op;
+
+    Inputs(const Matrix& matrix, int of_a_row, Random& random)
+        : fours(static_cast<std::size_t>(of_a_row / 4 * (kRows + 1))) {
+        const auto inputs = static_cast<std::size_t>(of_a_row);
+        float* const x = &fours[0].x;
+        for (std::size_t i = 0; i < kRows * inputs; ++i) {
+            const std::size_t row = i / inputs;
+            x[i] = row == 3 ? 0.0f : uniform(random, -3.0f, 3.0f) * (row == 5 ? 1e9f : row == 6 ? 1e-30f : 1.0f);
+        }
+        weight = x + kRows * inputs;
+        for (std::size_t i = 0; i < inputs; ++i) weight[i] = uniform(random, 0.5f, 1.5f);
+        op.x = x;
+        op.inputs = of_a_row;
+        op.blocks = matrix.blocks;
+        op.split = (op.inputs + kSplitInputs - 1) / kSplitInputs;
+        op.blocks_each = op.blocks / op.split;
+        op.blocks_more = op.blocks % op.split;
+    }
+};
+
+void expect_same_bits(const Sums& got, const Sums& want, bool has_squares) {
+    EXPECT_EQ(std::memcmp(got.sums.data(), want.sums.data(), 4 * got.sums.size()), 0);
+    if (!has_squares) return;
+    EXPECT_EQ(std::memcmp(got.squares.data(), want.squares.data(), 4 * got.squares.size()), 0);
+}
+
 TEST_P(PackedLaw, ManyRowsHaveTheBitsOfFew) {
     Random random(7);
     const Matrix matrix(GetParam(), random);
-    const auto inputs = static_cast<std::size_t>(GetParam().inputs);
-    std::vector<float4> fours(inputs / 4 * (kRows + 1));  // aligned as a device's memory is
-    float* const x = &fours[0].x;
-    for (std::size_t i = 0; i < kRows * inputs; ++i) {
-        const std::size_t row = i / inputs;
-        x[i] = row == 3 ? 0.0f : uniform(random, -3.0f, 3.0f) * (row == 5 ? 1e9f : row == 6 ? 1e-30f : 1.0f);
-    }
-    float* const weight = x + kRows * inputs;
-    for (std::size_t i = 0; i < inputs; ++i) weight[i] = uniform(random, 0.5f, 1.5f);
-    GemvOp op;
-    op.x = x;
-    op.inputs = GetParam().inputs;
-    op.blocks = matrix.blocks;
-    op.split = (op.inputs + kSplitInputs - 1) / kSplitInputs;
-    op.blocks_each = op.blocks / op.split;
-    op.blocks_more = op.blocks % op.split;
+    const Inputs inputs(matrix, GetParam().inputs, random);
+    const GemvOp& op = inputs.op;
+    const float* const weight = inputs.weight;
     std::vector<const float*> norms = {weight};
     if (GetParam().ordered) norms.push_back(nullptr);
     for (const float* const norm : norms) {
@@ -356,9 +392,7 @@ TEST_P(PackedLaw, ManyRowsHaveTheBitsOfFew) {
         const auto expect_the_same = [&](const auto& multiply) {
             Sums got(slices);
             multiply(got);
-            EXPECT_EQ(std::memcmp(got.sums.data(), want.sums.data(), 4 * got.sums.size()), 0);
-            if (norm == nullptr) return;
-            EXPECT_EQ(std::memcmp(got.squares.data(), want.squares.data(), 4 * got.squares.size()), 0);
+            expect_same_bits(got, want, norm != nullptr);
         };
         expect_the_same([&](Sums& to) { multiply_together<32, 1>(matrix, op, norm, to); });
         if (norm != weight) continue;
@@ -367,6 +401,32 @@ TEST_P(PackedLaw, ManyRowsHaveTheBitsOfFew) {
         expect_the_same([&](Sums& to) { multiply_together<32, 4>(matrix, op, norm, to); });
         expect_the_same([&](Sums& to) { multiply_together<64, 2>(matrix, op, norm, to); });
     }
+}
+
+// Also where the rows come late, word by word, and whichever warp is ahead of the others.
+TEST_P(PackedLaw, ARowHasItsBitsAmongOneToEight) {
+    Random random(8);
+    const Matrix matrix(GetParam(), random);
+    Inputs inputs(matrix, GetParam().inputs, random);
+    const float* const norm = inputs.weight;
+    const int slices = inputs.op.split * kWarps;
+    Sums want(slices);
+    for (int row = 0; row < kRows; ++row) decode(matrix, inputs.op, norm, row, 1, want);
+    inputs.op.x_flagged = true;
+    for (int together = 1; together <= kPackedRows; ++together) {
+        SCOPED_TRACE(together);
+        if (together != 4 && !GetParam().ordered) continue;
+        emulated::last_warp_is_ahead = together % 2 == 0;
+        Sums got(slices);
+        for (int row = 0; row < kRows; row += together) {
+            words_asked_for = 0;
+            words_late = static_cast<unsigned>(together * inputs.op.inputs / 2);
+            decode(matrix, inputs.op, norm, row, std::min(together, kRows - row), got);
+        }
+        expect_same_bits(got, want, true);
+    }
+    emulated::last_warp_is_ahead = false;
+    words_late = 0;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PackedLaw, testing::ValuesIn(cases()),

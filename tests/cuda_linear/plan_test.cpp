@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/decode/packed_plan.cuh"
 #include "kernels/cuda/prefill/cublaslt.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/cuda_info.h"
@@ -85,6 +86,10 @@ TEST(GemvPlan, PackedRowsFitEveryCard) {
             ASSERT_TRUE(plan_gemv(QuantType::packed, scratch_of(card.architecture), card.shared_bytes, card.processors,
                                   2, ops, rows, plan));
             EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
+            EXPECT_GE(plan.row_stats_at - plan.upper_rows_at, packed_rows_together(rows) * kPackedPassageBytes);
+            EXPECT_GE(plan.upper_rows_at,
+                      kGemvHeaderBytes + kPackedHeaderBytes +
+                          plan.ring_slots * packed_chunk_bytes(has_little_shared(card.architecture)));
         }
     }
     std::vector<GemvOp> ops = layer(QuantType::packed);

@@ -131,10 +131,12 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     plan.rows_inverse = inverse_of(rows);
     const int sums_bytes = warps * plan.warp_sum_stride * 4;
     const int row_stats_bytes = warps * 32 * 4;
-    // Attention and panel sums use the same memory, in different steps.
-    const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
-    const int operand_bytes = warps * plan.upper_rows_bytes + (packed ? kPackedHeaderBytes : 0);
-    const int fixed = kGemvHeaderBytes + operand_bytes + sums_room + row_stats_bytes + 3 * 128;
+    const int operand_bytes = warps * plan.upper_rows_bytes, header_bytes = packed ? kPackedHeaderBytes : 0;
+    // Attention and panel sums use the same memory, in different steps. So do packed rows, before they are operands, as
+    // far as the operands' memory does not suffice.
+    const int passing_bytes = packed ? packed_rows_together(rows) * kPackedPassageBytes - operand_bytes : 0;
+    const int sums_room = std::max({sums_bytes, attends ? kAttendShared : 0, passing_bytes});
+    const int fixed = kGemvHeaderBytes + header_bytes + operand_bytes + sums_room + row_stats_bytes + 3 * 128;
     const int slot_bytes =
         packed ? packed_chunk_bytes(little_shared)
                : chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
@@ -148,8 +150,10 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
         at += bytes;
         return begin;
     };
+    take(header_bytes);
     plan.upper_rows_at = take(operand_bytes);
     plan.sums_at = take(sums_room);
+    check(!packed || plan.sums_at == plan.upper_rows_at + operand_bytes, "packed rows pass through both");
     plan.row_stats_at = take(row_stats_bytes);
     plan.shared_bytes = at;
     return true;

@@ -9,7 +9,10 @@
 //           unrolled over the slice, and activations lie in shared memory, of each warp [row][group of 32
 //           inputs][q][step] as rows 8 to 15 do elsewhere, then the sums of each 16 inputs, [16 inputs][8 rows]
 //           float32.
-// Order:    inputs that have one are gathered where they become float16.
+// Order:    inputs that have one change places where they become float16: through shared memory where the CTA has all
+//           of them, else each is loaded by itself.
+// Begin:    a step waits for its activations longest, so they are asked for first. What the matrix's header says, the
+//           order too, is looked up while they come.
 // Scales:   code times s and the sum of activations times m (minus s times zero) are added in float32, m last.
 // Law 1:    which warp has which block, and the order of all sums, follow from the matrix alone.
 #pragma once
@@ -150,7 +153,7 @@ private:
     __device__ std::uint32_t parked(int warp) const { return shared_ + kRingStatesAt + warp * 8; }
     // The producer's own, then those of steps.
     __device__ std::uint32_t headers() const {
-        return shared_ + static_cast<std::uint32_t>(args_.plan.upper_rows_at + kWarps * args_.plan.upper_rows_bytes);
+        return shared_ + static_cast<std::uint32_t>(args_.plan.upper_rows_at - kPackedHeaderBytes);
     }
     __device__ std::uint32_t header_address() const {
         return headers() + static_cast<std::uint32_t>((header_ + 1) * static_cast<int>(sizeof(PackedHeader)));
@@ -167,22 +170,25 @@ private:
 // and rounding.
 class PackedOperand : private ActivationOperand<QuantType::q4_0, 1> {
 public:
-    // As ActivationOperand::load(). `header`: of the matrix, whose order of inputs lies in global memory. meanwhile()
-    // is called before anything else is read or written.
-    template <class Meanwhile>
-    __device__ void load(const GemvOp& op, const float* x, const float* norm, const SharedHeader& header,
-                         const std::uint8_t* matrix, int first, int count, int rows, const GemvPlan& plan, char* shared,
-                         const Meanwhile& meanwhile) {
+    // As ActivationOperand::load(). order_of(): waits for the matrix's header; where the order of its inputs lies in
+    // global memory, or null. meanwhile(): waits until the row statistics and the panel sums' memory are free.
+    template <class OrderOf, class Meanwhile>
+    __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
+                         const GemvPlan& plan, char* shared, const OrderOf& order_of, const Meanwhile& meanwhile) {
         const Reader reader{op, x, norm, first, count, plan, shared};
-        const auto* const order = header.panels_at() == sizeof(PackedHeader)
-                                      ? nullptr
-                                      : reinterpret_cast<const std::uint16_t*>(matrix + kOrderAt);
-        if (rows == 1) {
-            read<1>(reader, order, rows, meanwhile);
+        // Early where K has no parts: else how inputs are loaded depends on their order. Eight rows would take the
+        // registers of what is done meanwhile.
+        const bool early = op.split == 1;
+        if (rows == 1 && early) {
+            read<1, true>(reader, rows, order_of, meanwhile);
+        } else if (rows == 1) {
+            read<1, false>(reader, rows, order_of, meanwhile);
+        } else if (rows <= 4 && early) {
+            read<4, true>(reader, rows, order_of, meanwhile);
         } else if (rows <= 4) {
-            read<4>(reader, order, rows, meanwhile);
+            read<4, false>(reader, rows, order_of, meanwhile);
         } else {
-            read<8>(reader, order, rows, meanwhile);
+            read<8, false>(reader, rows, order_of, meanwhile);
         }
         const auto lane = static_cast<int>(thread_index() % 32);
         operands_ = reader.second() + min(lane / 4, rows - 1) * kPackedRowBytes + lane % 4 * 16;
@@ -210,28 +216,53 @@ private:
         }
     };
 
-    // Rows 0 .. here - 1, at most B, all in flight at once, as ActivationOperand::read().
-    template <int B, class Meanwhile>
-    __device__ void read(const Reader& r, const std::uint16_t* order, int here, const Meanwhile& meanwhile) {
+    // Rows 0 .. here - 1, at most B, all in flight at once, as ActivationOperand::read(). kEarly: they are asked for
+    // before the header is awaited, as they lie.
+    template <int B, bool kEarly, class OrderOf, class Meanwhile>
+    __device__ void read(const Reader& r, int here, const OrderOf& order_of, const Meanwhile& meanwhile) {
         float4 x[B][kVectors];
+        float4 weight[kVectors] = {};
         const float* from[kVectors];
         std::int32_t stride[kVectors];
-        Places place[kVectors];
-        // Inputs in an order: where the CTA has all of them, they change places in shared memory; else each is loaded
-        // by itself.
-        const bool alone = order != nullptr && r.op.split > 1;
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
             const int at = r.input_of(v);
             const bool exists = at < r.op.inputs;
-            from[v] = !exists ? r.plan.zeros : alone ? r.x : r.x + at;
+            from[v] = exists ? r.x + at : r.plan.zeros;
             stride[v] = exists ? r.op.inputs : 0;
+        }
+        const auto place_of = [&](int row, int v) { return from[v] + static_cast<std::int64_t>(row) * stride[v]; };
+        const auto look_at_all = [&](const auto& look) {
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                const int in_batch = min(b, here - 1);
+                const int row = r.op.row == nullptr ? in_batch : __ldcg(r.op.row + in_batch);
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) look(x[b][v], row, v);
+            }
+        };
+        if constexpr (kEarly) {
+            look_at_all([&](float4& to, int row, int v) { to = load_flagged4(place_of(row, v)); });
+            if (r.norm != nullptr) {
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) weight[v] = r.constant(v);
+            }
+        }
+        const std::uint16_t* const order = order_of();
+        // Inputs in an order: where the CTA has all of them, they change places in shared memory; else each is loaded
+        // by itself.
+        const bool alone = !kEarly && order != nullptr && r.op.split > 1;
+        Places place[kVectors];
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
             place[v].words = {0x00010000u, 0x00030002u};
-            if (order != nullptr && exists) place[v].words = __ldg(reinterpret_cast<const uint2*>(order + at));
+            if (order == nullptr || stride[v] == 0) continue;
+            place[v].words = __ldg(reinterpret_cast<const uint2*>(order + r.input_of(v)));
+            if (alone) from[v] = r.x;
         }
         meanwhile();
         const auto look = [&](float4& to, int row, int v) {
-            const float* const at = from[v] + static_cast<std::int64_t>(row) * stride[v];
+            const float* const at = place_of(row, v);
             if (!alone) {
                 to = load_flagged4(at);
             } else {
@@ -239,22 +270,17 @@ private:
                       load_flagged(at + place[v].at(2)), load_flagged(at + place[v].at(3))};
             }
         };
+        if constexpr (!kEarly) {
+            look_at_all(look);
+            if (r.norm != nullptr) {
 #pragma unroll
-        for (int b = 0; b < B; ++b) {
-            const int in_batch = min(b, here - 1);
-            const int row = r.op.row == nullptr ? in_batch : __ldcg(r.op.row + in_batch);
-#pragma unroll
-            for (int v = 0; v < kVectors; ++v) look(x[b][v], row, v);
-        }
-        float4 weight[kVectors] = {};
-        if (r.norm != nullptr) {
-#pragma unroll
-            for (int v = 0; v < kVectors; ++v) {
-                if (!alone) {
-                    weight[v] = r.constant(v);
-                } else if (stride[v] != 0) {
-                    weight[v] = {r.norm[place[v].at(0)], r.norm[place[v].at(1)], r.norm[place[v].at(2)],
-                                 r.norm[place[v].at(3)]};
+                for (int v = 0; v < kVectors; ++v) {
+                    if (!alone) {
+                        weight[v] = r.constant(v);
+                    } else if (stride[v] != 0) {
+                        weight[v] = {r.norm[place[v].at(0)], r.norm[place[v].at(1)], r.norm[place[v].at(2)],
+                                     r.norm[place[v].at(3)]};
+                    }
                 }
             }
         }
@@ -298,39 +324,7 @@ private:
             const int b = sum_over_lanes(squares, lane);
             if (lane % (32 / B) == 0 && b < here) stats[16 + b] = squares[0];
         }
-        if (order != nullptr && !alone) {
-            // The panel sums' memory is free, and has room for a row.
-            const std::uint32_t room = shared_address(r.shared + r.plan.sums_at);
-#pragma unroll 1
-            for (int b = 0; b < B; ++b) {
-                if (b == here) break;
-                multiplier_barrier<kPackedWarps>();
-#pragma unroll
-                for (int v = 0; v < kVectors; ++v) {
-                    if (stride[v] == 0) continue;
-                    const std::uint32_t at = room + static_cast<std::uint32_t>(r.input_of(v)) * 4;
-#pragma unroll
-                    for (int i = 0; i < B; ++i) {
-                        if (i != b) continue;
-                        store_shared2(at, {__float_as_uint(x[i][v].x), __float_as_uint(x[i][v].y)});
-                        store_shared2(at + 8, {__float_as_uint(x[i][v].z), __float_as_uint(x[i][v].w)});
-                    }
-                }
-                multiplier_barrier<kPackedWarps>();
-                const auto there = [&](std::uint32_t input) { return __int_as_float(load_shared1(room + input * 4)); };
-#pragma unroll
-                for (int v = 0; v < kVectors; ++v) {
-                    if (stride[v] == 0) continue;
-                    const float4 got = {there(place[v].at(0)), there(place[v].at(1)), there(place[v].at(2)),
-                                        there(place[v].at(3))};
-#pragma unroll
-                    for (int i = 0; i < B; ++i) {
-                        if (i == b) x[i][v] = got;
-                    }
-                }
-            }
-            multiplier_barrier<kPackedWarps>();
-        }
+        if (order != nullptr && !alone) change_places<B>(r, here, stride, place, x);
         const std::uint32_t to = r.second() + lane / 8 * 64 + lane % 4 * 16 + lane / 4 % 2 * 8;
         std::uint32_t back = 0;
 #pragma unroll
@@ -350,6 +344,48 @@ private:
             }
         }
         if (lane < here) stats[lane] = __uint_as_float(back << 23);
+    }
+
+    // Puts the inputs of rows into the matrix's order. The first barrier of several rows shows that all are there, the
+    // second one that all have been taken: then others come, or the operands. Before the first rows none is needed: the
+    // warps have met since the last step, and the epilogue has read the panel sums (load()'s meanwhile()).
+    template <int B>
+    __device__ static void change_places(const Reader& r, int here, const std::int32_t (&stride)[kVectors],
+                                         const Places (&place)[kVectors], float4 (&x)[B][kVectors]) {
+        constexpr int kTogether = packed_rows_together(B);
+        char* const room = r.shared + r.plan.upper_rows_at;
+#pragma unroll
+        for (int first = 0; first < B; first += kTogether) {
+            if (first >= here) break;
+            if (first > 0) multiplier_barrier<kPackedWarps>();
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+                if (stride[v] == 0) continue;
+                char* const to = room + r.input_of(v) * 4;
+#pragma unroll
+                for (int i = 0; i < kTogether; ++i) {
+                    if (first + i < here) *reinterpret_cast<float4*>(to + i * kPackedPassageBytes) = x[first + i][v];
+                }
+            }
+            multiplier_barrier<kPackedWarps>();
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+                if (stride[v] == 0) continue;
+                std::uint32_t at[4];
+#pragma unroll
+                for (int c = 0; c < 4; ++c) at[c] = shared_address(room) + place[v].at(c) * 4;
+#pragma unroll
+                for (int i = 0; i < kTogether; ++i) {
+                    if (first + i >= here) continue;
+                    const auto there = [&](int c) {
+                        return __int_as_float(
+                            load_shared1(at[c] + static_cast<std::uint32_t>(i * kPackedPassageBytes)));
+                    };
+                    x[first + i][v] = {there(0), there(1), there(2), there(3)};
+                }
+            }
+        }
+        multiplier_barrier<kPackedWarps>();
     }
 
     __device__ void sum_up() {
@@ -468,11 +504,15 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
         const GemvOp& op = args.op(s);
         const CtaShare share = CtaShare::of(args, shared, s);
         if (share.idle()) return;
-        auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
-        const SharedHeader header = ring.header();
-        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, header,
-                args.step[s].panels, share.first, share.count, args.rows, plan, shared, [&] {
-                    PackedPlaces(ring.places()).find(header, share.first, share.count);
+        const auto order_of = [&]() -> const std::uint16_t* {
+            const SharedHeader header = CopyRing<E, NT, Args>::resumed(args, shared).header();
+            if (header.panels_at() == sizeof(PackedHeader)) return nullptr;
+            return reinterpret_cast<const std::uint16_t*>(args.step[s].panels + kOrderAt);
+        };
+        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, share.first,
+                share.count, args.rows, plan, shared, order_of, [&] {
+                    auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
+                    PackedPlaces(ring.places()).find(ring.header(), share.first, share.count);
                     // Waits until the epilogue has read the statistics of the step before.
                     PanelSums<kPackedWarps>(shared, plan, args.rows, ring.panels_summed()).all_read();
                 });

@@ -14,7 +14,11 @@ inline constexpr int kPackedSumBytes = kPackedSlice / 16 * kPackedRows * 4;
 static_assert(kPackedWarps == gemv_warps(QuantType::q4_0));
 // What a warp needs of shared memory: its slice of the rows, and sums of that.
 constexpr int packed_operand_bytes(int rows) { return rows * kPackedRowBytes + kPackedSumBytes; }
-// Headers of matrices after the operands of all warps: the producer's own copy, and those of the steps that its chunks
+// Rows whose inputs change places together, of those that a launch may have (PackedOperand), and the bytes from one to
+// the next. They lie in the memory of the operands, which are made of them, and behind it in that of the panel sums.
+constexpr int packed_rows_together(int rows) { return rows < 4 ? rows : 4; }
+inline constexpr int kPackedPassageBytes = kSplitInputs * 4;
+// Headers of matrices before the operands of all warps: the producer's own copy, and those of the steps that its chunks
 // are of. It is ahead by as many steps as the ring has slots, and by one.
 inline constexpr int kPackedRingSlots = 10;  // at most
 constexpr int packed_headers(int ring_slots) { return ring_slots + 2; }
@@ -22,5 +26,6 @@ constexpr int packed_headers(int ring_slots) { return ring_slots + 2; }
 inline constexpr int kPackedSliceBlocks = kPackedSlice / 64, kPackedPlaceBytes = (kPackedSliceBlocks + 1) * 16;
 inline constexpr int kPackedHeaderBytes =
     (packed_headers(kPackedRingSlots) + 1) * static_cast<int>(sizeof(PackedHeader)) + kPackedWarps * kPackedPlaceBytes;
+static_assert(kPackedHeaderBytes % 128 == 0);
 
 }  // namespace foresay::kernels::cuda

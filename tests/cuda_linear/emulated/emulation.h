@@ -1,8 +1,10 @@
 // tests/cuda_linear/emulated/emulation.h: threads of a device on the host, so that a test can run code for devices.
 //
 // run(threads, body) runs a CTA. A thread is a context with a stack of its own; it goes on until it meets the others of
-// its warp, warpgroup or CTA. Shared memory is one array, addresses are offsets in it. The headers under this folder
-// take the place of those with instructions in them: include it first, and name the folder before the repository's.
+// its warp, warpgroup or CTA. A warp goes on until all its threads wait for other warps, so it is as far ahead of them
+// as the code lets it be, and a meeting that is missing shows. Shared memory is one array, addresses are offsets in it.
+// The headers under this folder take the place of those with instructions in them: include it first, and name the
+// folder before the repository's.
 // The matrix instructions add in float32, input after input from what they begin with: an order in which other
 // operands, other groups of inputs or another beginning show. That the device's own instructions agree with each other
 // is for tests on a device to say.
@@ -58,6 +60,8 @@ inline std::vector<Warp> warps;
 inline std::vector<Meeting> warpgroups;
 inline Meeting cta;
 inline Thread* current = nullptr;
+inline unsigned passed = 0;              // meetings that threads have left, and threads that have ended
+inline bool last_warp_is_ahead = false;  // of run(): else the first one
 inline std::function<void()> body;
 alignas(1024) inline std::byte shared_memory[4 << 20];
 
@@ -66,13 +70,15 @@ inline void meet(Meeting& meeting) {
     if (++meeting.here == meeting.size) {
         meeting.here = 0;
         ++meeting.round;
-        return;
+    } else {
+        while (meeting.round == round) swapcontext(&current->context, &scheduler);
     }
-    while (meeting.round == round) swapcontext(&current->context, &scheduler);
+    ++passed;
 }
 inline void begin() {
     body();
     current->done = true;
+    ++passed;
     swapcontext(&current->context, &scheduler);
 }
 inline void run(int count, std::function<void()> of_thread) {
@@ -90,14 +96,25 @@ inline void run(int count, std::function<void()> of_thread) {
         thread.context.uc_stack.ss_size = Thread::kStack;
         makecontext(&thread.context, begin, 0);
     }
-    for (bool any = true; any;) {
-        any = false;
-        for (int i = 0; i < count; ++i) {
+    const auto go_on = [&](int warp) {
+        for (int i = warp * 32; i < std::min(count, warp * 32 + 32); ++i) {
             current = threads[static_cast<std::size_t>(i)].get();
-            if (current->done) continue;
-            any = true;
-            swapcontext(&scheduler, &current->context);
+            if (!current->done) swapcontext(&scheduler, &current->context);
         }
+    };
+    const int many = (count + 31) / 32;
+    for (unsigned before = passed - 1; before != passed;) {
+        before = passed;
+        for (int i = 0; i < many; ++i) {
+            // Those who wait for nobody else, then the first one of all again.
+            for (unsigned then = passed - 1; then != passed;) {
+                then = passed;
+                go_on(last_warp_is_ahead ? many - 1 - i : i);
+            }
+        }
+    }
+    for (int i = 0; i < count; ++i) {
+        if (!threads[static_cast<std::size_t>(i)]->done) std::abort();  // all wait for one another
     }
 }
 
