@@ -2,11 +2,11 @@
 // draft. And that prompts can do without a library.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
 #include "kernels/cuda/decode/gemv.h"
-#include "kernels/cuda/decode/packed_plan.cuh"
 #include "kernels/cuda/prefill/cublaslt.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/cuda_info.h"
@@ -86,10 +86,8 @@ TEST(GemvPlan, PackedRowsFitEveryCard) {
             ASSERT_TRUE(plan_gemv(QuantType::packed, scratch_of(card.architecture), card.shared_bytes, card.processors,
                                   2, ops, rows, plan));
             EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
-            EXPECT_GE(plan.row_stats_at - plan.upper_rows_at, packed_rows_together(rows) * kPackedPassageBytes);
-            EXPECT_GE(plan.upper_rows_at,
-                      kGemvHeaderBytes + kPackedHeaderBytes +
-                          plan.ring_slots * packed_chunk_bytes(has_little_shared(card.architecture)));
+            // Up to four rows whose inputs have an order change places there.
+            EXPECT_GE(plan.row_stats_at - plan.upper_rows_at, std::min(rows, 4) * kSplitInputs * 4);
         }
     }
     std::vector<GemvOp> ops = layer(QuantType::packed);

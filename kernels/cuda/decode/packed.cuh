@@ -7,8 +7,8 @@
 // Kinds:    a warp chooses the code of a block by a jump that all its lanes take. Which code that is, and where the
 //           block lies in its chunk, is the same in all panels, and found once a step (PackedPlaces). Nothing is
 //           unrolled over the slice, and activations lie in shared memory, of each warp [row][group of 32
-//           inputs][q][step] as rows 8 to 15 do elsewhere, then the sums of each 16 inputs, [16 inputs][8 rows]
-//           float32.
+//           inputs][q][step] as rows 8 to 15 do elsewhere, then the sums of each 16 inputs, float32, as a lane reads
+//           those of a group: [group of 32 inputs][row][16 inputs].
 // Order:    inputs that have one change places where they become float16: through shared memory where the CTA has all
 //           of them, else each is loaded by itself.
 // Begin:    a step waits for its activations longest, so they are asked for first. What the matrix's header says, the
@@ -195,15 +195,15 @@ public:
         sums_ = reader.second() + rows * kPackedRowBytes;
         __syncwarp();
         sum_up();
-        sums_ += lane % 4 * 8;
+        sums_ += lane % 4 * 16;
         __syncwarp();
     }
-    // The operand of group g of the slice, and the sums of inputs 16 u .. of it for the lane's two columns.
+    // The operand of group g of the slice, and the sums of its two sixteens of inputs: those of the lane's first
+    // column, then of its second.
     __device__ uint4 operand(int g) const { return load_shared4(operands_ + g * 64); }
-    __device__ float2 sums(int u) const {
-        std::uint32_t a, b;
-        load_shared2(a, b, sums_ + u * 32);
-        return {__uint_as_float(a), __uint_as_float(b)};
+    __device__ float4 sums(int g) const {
+        const uint4 words = load_shared4(sums_ + g * 64);
+        return {__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z), __uint_as_float(words.w)};
     }
 
 private:
@@ -401,8 +401,7 @@ private:
         if (lane % 4 != 0) return;
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-            store_shared1(sums_ + g * 64 + lane, sums[g].x);
-            store_shared1(sums_ + g * 64 + 32 + lane, sums[g].y);
+            store_shared2(sums_ + g * 64 + lane * 2, {__float_as_uint(sums[g].x), __float_as_uint(sums[g].y)});
         }
     }
 
@@ -492,6 +491,24 @@ __device__ __forceinline__ void multiply_packed_slice(Stream& ring, const Packed
     }
 }
 
+// One panel after the other. No lambda: the compiler would call one as long as this is, with all sums in memory.
+template <bool kOneRow, class Stream, class Args>
+__device__ __forceinline__ void multiply_packed_panels(Stream& ring, const PackedOperand& in,
+                                                       const PackedMatrix& matrix, int panels,
+                                                       PanelSums<kPackedWarps>& panel_sums, const Args& args,
+                                                       char* shared) {
+    const PackedPlaces places(ring.places());
+    const int chunks = places.of(kPackedSliceBlocks).chunk();
+#pragma unroll 1
+    for (; panels > 0; --panels) {
+        float sums[2][1][4] = {};
+        multiply_packed_slice<kOneRow>(ring, in, matrix, places, chunks, sums);
+        store_sums<kOneRow>(sums, panel_sums, args.rows, args.plan, shared);
+        panel_sums.hand_over();
+        panel_sums.next();
+    }
+}
+
 // A matrix step, by the multiplying warps: preferred to the one of gemv.cuh because it is constrained.
 template <QuantType E, int NT, class Args>
 requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_share(const Args& args, char* shared) {
@@ -522,23 +539,11 @@ requires(E == QuantType::packed) __device__ __forceinline__ void multiply_cta_sh
     const CtaShare share = CtaShare::of(args, shared, now());
     const SharedHeader header = ring.header();
     const PackedMatrix matrix{header, header.scales(), header.minimum_is_zero(), header.factor(thread_index() / 4)};
-    int panels = share.panel_end - share.panel_begin;
-    const PackedPlaces places(ring.places());
-    const int chunks = places.of(kPackedSliceBlocks).chunk();
-    const auto multiply_panels = [&](auto one_row) {
-#pragma unroll 1
-        for (; panels > 0; --panels) {
-            float sums[2][NT][4] = {};
-            multiply_packed_slice<one_row>(ring, in, matrix, places, chunks, sums);
-            store_sums<one_row>(sums, panel_sums, args.rows, plan, shared);
-            panel_sums.hand_over();
-            panel_sums.next();
-        }
-    };
+    const int panels = share.panel_end - share.panel_begin;
     if (args.rows == 1) {
-        multiply_panels(std::true_type());
+        multiply_packed_panels<true>(ring, in, matrix, panels, panel_sums, args, shared);
     } else {
-        multiply_panels(std::false_type());
+        multiply_packed_panels<false>(ring, in, matrix, panels, panel_sums, args, shared);
     }
     ring.next_header();
     ring.park();

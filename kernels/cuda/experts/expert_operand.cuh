@@ -163,14 +163,16 @@ public:
             if constexpr (Form::has_sums) this->template sum_up<Unit::kGroups>(0);
         }
     }
-    // Of packed rows, as PackedOperand has them: the operand of group g of the unit, and the sums of inputs 16 u .. of
-    // it for the lane's two rows.
+    // Of packed rows, as PackedOperand has them: the operand of group g of the unit, and the sums of its sixteens of
+    // inputs.
     using Base::operand;
     __device__ uint4 operand(int g) const { return load_shared4(inputs_ + g * 64); }
-    __device__ float2 sums(int u) const {
-        std::uint32_t a, b;
-        load_shared2(a, b, sums_at_ + u * 4 * kExpertRows);
-        return {__uint_as_float(a), __uint_as_float(b)};
+    __device__ float4 sums(int g) const {
+        const std::uint32_t low = sums_at_ + g * 8 * kExpertRows, high = low + 4 * kExpertRows;
+        std::uint32_t a, b, c, d;
+        load_shared2(a, b, low);
+        load_shared2(c, d, high);
+        return {__uint_as_float(a), __uint_as_float(c), __uint_as_float(b), __uint_as_float(d)};
     }
 
     float first, second;  // factors of the sums of this lane's rows

@@ -286,16 +286,17 @@ __device__ __forceinline__ void load_group_scales(const Memory& memory, PanelSca
         load_group_scales_as<PanelScales::f32>(memory, at, lane, s, m);
     }
 }
-// Those of both groups of a block, of one of two forms. `apart`: bytes from one group's to the other's.
-template <PanelScales kOne, PanelScales kOther, class Memory>
+// Those of both groups of a block, or the ones that they share, of one of two forms. `apart`: bytes from one group's to
+// the other's.
+template <PanelScales kOne, PanelScales kOther, int kHeads, class Memory>
 __device__ __forceinline__ void load_block_scales(const Memory& memory, PanelScales scales, int at, int apart, int lane,
-                                                  float (&s)[2][4], float (&m)[2][4]) {
+                                                  float (&s)[kHeads][4], float (&m)[kHeads][4]) {
     if (scales == kOne) {
-        load_group_scales_as<kOne>(memory, at, lane, s[0], m[0]);
-        load_group_scales_as<kOne>(memory, at + apart, lane, s[1], m[1]);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) load_group_scales_as<kOne>(memory, at + h * apart, lane, s[h], m[h]);
     } else {
-        load_group_scales_as<kOther>(memory, at, lane, s[0], m[0]);
-        load_group_scales_as<kOther>(memory, at + apart, lane, s[1], m[1]);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) load_group_scales_as<kOther>(memory, at + h * apart, lane, s[h], m[h]);
     }
 }
 

@@ -146,14 +146,15 @@ FORESAY_HOST_DEVICE constexpr BitPlace table3_upper_place(const Place& p) {
     return {p.lane() * 2 + p.t, 16 * p.g + 2 * p.h + p.s + 4 * table_nibble(p)};
 }
 
-// visit_code_kind(kind, body) calls body with the kind as a constant.
+// visit_code_kind(kind, body) calls body with the kind as a constant. Inlined always: the bodies of decode kernels are
+// so long that the compiler would call it, with their sums in memory.
 template <CodeKind kKind>
 struct CodeKindConstant {
     static constexpr CodeKind value = kKind;
     FORESAY_HOST_DEVICE constexpr operator CodeKind() const { return kKind; }
 };
 template <class Body>
-FORESAY_HOST_DEVICE inline void visit_code_kind(CodeKind kind, const Body& body) {
+[[gnu::always_inline]] FORESAY_HOST_DEVICE inline void visit_code_kind(CodeKind kind, const Body& body) {
     switch (kind) {
         case CodeKind::integer2:
             return body(CodeKindConstant<CodeKind::integer2>());
