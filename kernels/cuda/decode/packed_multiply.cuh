@@ -80,21 +80,18 @@ __device__ __forceinline__ void multiply_block_halves(const SharedBlock& block, 
     }
 }
 
-// Where scales are of 32 inputs or of 64. kPair: a minimum (or a zero) each. kApart: both groups may have their own. No
-// branch after the scales are there, so that the instructions of both groups and tiles mix.
-template <CodeKind kKind, bool kOneRow, bool kPair, bool kApart, class Operand>
+// Where scales are of 32 inputs or of 64, of one of two forms; pairs have a minimum (or a zero) each. kApart: both
+// groups may have their own. No branch after the scales are there, so that the instructions of both groups and tiles
+// mix.
+template <CodeKind kKind, bool kOneRow, PanelScales kOne, PanelScales kOther, bool kApart, class Operand>
 __device__ __forceinline__ void multiply_block_groups(const SharedBlock& block, const PackedMatrix& matrix, int apart,
                                                       float zero, const Operand& in, int first, int lane,
                                                       float (&sums)[2][1][4]) {
     constexpr int kScales = code_bits(kKind) * 256, kHeads = kApart ? 2 : 1;
+    constexpr bool kPair = kOne == PanelScales::f16_pair;
     const float unit = kCodeUnit<kKind> * matrix.factor;
     float s[kHeads][4], m[kHeads][4];
-    if constexpr (kPair) {
-        load_block_scales<PanelScales::f16_pair, PanelScales::f32_pair>(block, matrix.scales, kScales, apart, lane, s,
-                                                                        m);
-    } else {
-        load_block_scales<PanelScales::f16, PanelScales::f32>(block, matrix.scales, kScales, apart, lane, s, m);
-    }
+    load_block_scales<kOne, kOther>(block, matrix.scales, kScales, apart, lane, s, m);
     CodeWords words[2][2];  // [t][g]
     load_block_words<kKind>(block, lane, words);
 #pragma unroll
@@ -142,15 +139,27 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
         } else {
             multiply_block_halves<kKind, kOneRow, PanelScales::f32_16>(block, matrix, in, first, lane, sums);
         }
-    } else if constexpr (kKind == CodeKind::e4m3) {
-        multiply_block_groups<kKind, kOneRow, false, true>(block, matrix, apart, zero, in, first, lane, sums);
-    } else if (matrix.scales != PanelScales::f16_pair && matrix.scales != PanelScales::f32_pair) {
-        multiply_block_groups<kKind, kOneRow, false, true>(block, matrix, apart, zero, in, first, lane, sums);
-    } else if (apart != 0) {
-        multiply_block_groups<kKind, kOneRow, true, true>(block, matrix, apart, zero, in, first, lane, sums);
     } else {
-        // Most pairs are both groups': 24 instructions fewer. Scales alone would save as few as the branch takes.
-        multiply_block_groups<kKind, kOneRow, true, false>(block, matrix, apart, zero, in, first, lane, sums);
+        using P = PanelScales;
+        const bool one_head = apart == 0, pair = matrix.scales == P::f16_pair || matrix.scales == P::f32_pair;
+        // Most matrices have float16 scales that both groups of a block share: those have code of their own, with a
+        // sixth fewer instructions.
+        if constexpr (kKind == CodeKind::e4m3) {
+            multiply_block_groups<kKind, kOneRow, P::f16, P::f32, true>(block, matrix, apart, zero, in, first, lane,
+                                                                        sums);
+        } else if (one_head && matrix.scales == P::f16) {
+            multiply_block_groups<kKind, kOneRow, P::f16, P::f16, false>(block, matrix, apart, zero, in, first, lane,
+                                                                         sums);
+        } else if (one_head && matrix.scales == P::f16_pair) {
+            multiply_block_groups<kKind, kOneRow, P::f16_pair, P::f16_pair, false>(block, matrix, apart, zero, in,
+                                                                                   first, lane, sums);
+        } else if (pair) {
+            multiply_block_groups<kKind, kOneRow, P::f16_pair, P::f32_pair, true>(block, matrix, apart, zero, in, first,
+                                                                                  lane, sums);
+        } else {
+            multiply_block_groups<kKind, kOneRow, P::f16, P::f32, true>(block, matrix, apart, zero, in, first, lane,
+                                                                        sums);
+        }
     }
 }
 

@@ -291,7 +291,7 @@ __device__ __forceinline__ void load_group_scales(const Memory& memory, PanelSca
 template <PanelScales kOne, PanelScales kOther, int kHeads, class Memory>
 __device__ __forceinline__ void load_block_scales(const Memory& memory, PanelScales scales, int at, int apart, int lane,
                                                   float (&s)[kHeads][4], float (&m)[kHeads][4]) {
-    if (scales == kOne) {
+    if (kOne == kOther || scales == kOne) {
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) load_group_scales_as<kOne>(memory, at + h * apart, lane, s[h], m[h]);
     } else {
