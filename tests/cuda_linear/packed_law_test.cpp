@@ -189,7 +189,7 @@ void decode(const Matrix& matrix, GemvOp op, const float* norm, int first, int r
     plan.upper_rows_at = kOperandsAt;
     plan.upper_rows_bytes = packed_operand_bytes(rows);
     plan.row_stats_at = kStatsAt;
-    // Nothing is written behind what gemv_plan_test finds a plan to have room for.
+    // Nothing is written after what gemv_plan_test finds a plan to have room for.
     auto* const end = emulated::shared_memory + kOperandsAt +
                       std::max(kWarps * plan.upper_rows_bytes, packed_rows_together(rows) * kPackedPassageBytes);
     auto* const stats = emulated::shared_memory + kStatsAt;

@@ -43,7 +43,7 @@ __device__ __forceinline__ void begin_with_middle(float (&begin)[4], float zero,
     }
     const float middle = (is_table(kKind) ? -128.0f : -zero) / kCodeUnit<kKind>;
     begin[0] = begin[2] = middle * of.x;
-    begin[1] = begin[3] = kOneRow ? 0.0f : middle * of.y;  // of one row nobody reads that column
+    begin[1] = begin[3] = kOneRow ? 0.0f : middle * of.y;  // not read of one row
 }
 
 // Where scales change every 16 inputs. No branch, so that the instructions of both tiles mix.

@@ -15,7 +15,7 @@ static_assert(kPackedWarps == gemv_warps(QuantType::q4_0));
 // What a warp needs of shared memory: its slice of the rows, and sums of that.
 constexpr int packed_operand_bytes(int rows) { return rows * kPackedRowBytes + kPackedSumBytes; }
 // Rows whose inputs change places together, of those that a launch may have (PackedOperand), and the bytes from one to
-// the next. They lie in the memory of the operands, which are made of them, and behind it in that of the panel sums.
+// the next. They lie in the memory of the operands, which are made of them, and in that of the panel sums after it.
 constexpr int packed_rows_together(int rows) { return rows < 4 ? rows : 4; }
 inline constexpr int kPackedPassageBytes = kSplitInputs * 4;
 // Headers of matrices before the operands of all warps: the producer's own copy, and those of the steps that its chunks

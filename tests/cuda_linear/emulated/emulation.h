@@ -106,7 +106,7 @@ inline void run(int count, std::function<void()> of_thread) {
     for (unsigned before = passed - 1; before != passed;) {
         before = passed;
         for (int i = 0; i < many; ++i) {
-            // Those who wait for nobody else, then the first one of all again.
+            // This warp as far as it goes alone, then the next one.
             for (unsigned then = passed - 1; then != passed;) {
                 then = passed;
                 go_on(last_warp_is_ahead ? many - 1 - i : i);
