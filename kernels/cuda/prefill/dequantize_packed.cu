@@ -42,15 +42,7 @@ __device__ __forceinline__ void weights_of_block(const GlobalBlock& block, const
         return float4{weight(low.x, kUnit), weight(low.y, kUnit), weight(high.x, kUpperUnit),
                       weight(high.y, kUpperUnit)};
     };
-    // All loads before the first store: the compiler cannot know that what is stored is not what is loaded next.
-    [[maybe_unused]] float s16[2][2][4], m16[2][2][4], s32[2][4], m32[2][4];
-    decltype(load_words<kKind>(block, 0, 0, lane)) words[2][2];
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-        if constexpr (has_halves(kKind)) load_halves(block, header.scales, kScales, t, lane, s16[t], m16[t]);
-#pragma unroll
-        for (int g = 0; g < 2; ++g) words[t][g] = load_words<kKind>(block, t, g, lane);
-    }
+    [[maybe_unused]] float s32[2][4], m32[2][4];
     if constexpr (!has_halves(kKind)) {
 #pragma unroll
         for (int g = 0; g < 2; ++g) {
@@ -60,17 +52,24 @@ __device__ __forceinline__ void weights_of_block(const GlobalBlock& block, const
     }
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
+        // All loads of a tile before its stores: the compiler cannot know that what is stored is not what is loaded
+        // next. Those of both tiles at once would take registers from the warps beside.
+        [[maybe_unused]] float s16[2][4], m16[2][4];
+        if constexpr (has_halves(kKind)) load_halves(block, header.scales, kScales, t, lane, s16, m16);
+        decltype(load_words<kKind>(block, 0, 0, lane)) words[2];
+#pragma unroll
+        for (int g = 0; g < 2; ++g) words[g] = load_words<kKind>(block, t, g, lane);
 #pragma unroll
         for (int g = 0; g < 2; ++g) {
             std::uint32_t p[2][4];
-            unpack_words<kKind>(words[t][g], g, table, p);
+            unpack_words<kKind>(words[g], g, table, p);
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 float4 of[2];
 #pragma unroll
                 for (int s = 0; s < 2; ++s) {
                     if constexpr (has_halves(kKind)) {
-                        of[s] = four(p[h][2 * s], p[h][2 * s + 1], s16[t][h][2 * g + s], m16[t][h][2 * g + s]);
+                        of[s] = four(p[h][2 * s], p[h][2 * s + 1], s16[h][2 * g + s], m16[h][2 * g + s]);
                     } else {
                         of[s] = four(p[h][2 * s], p[h][2 * s + 1], s32[g][2 * t + h], m32[g][2 * t + h]);
                     }
