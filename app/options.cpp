@@ -75,7 +75,7 @@ void add_model_options(OptionParser& parser, Options& options) {
     };
     parser.option("--shape", take_shape,
                   {.value = "NAME",
-                   .doc = "run random weights in a published model's shape, for benchmarks",
+                   .doc = "random weights in a published model's shape, for bench, inspect and logits",
                    .words = core::published_shape_names()});
     text_key(parser, options, "--draft", "draft.model",
              {.value = "PATH|auto|none",
@@ -129,6 +129,12 @@ void override_device(Options& options, const std::string& devices) {
     }
     override_key(options, "--device", "runtime.device", quoted(devices));
     options.overrides.back().text += "\nruntime.devices = []";
+}
+
+void refuse_shape(OptionParser& parser, const Options& options) {
+    parser.after_parsing([&options] {
+        if (!options.shape.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
+    });
 }
 
 void add_common_options(OptionParser& parser, Options& options) {

@@ -34,6 +34,8 @@ struct Options {
 
 // The common options: models, device, context and --set. Also adds the check for contradictions among them.
 void add_common_options(OptionParser& parser, Options& options);
+// For commands that work with text: --shape is refused, since there is no tokenizer.
+void refuse_shape(OptionParser& parser, const Options& options);
 // For the commands that measure or compare.
 void add_inflation_options(OptionParser& parser, Options& options);
 // The optional argument CONFIG, which may be a model of the hub (hf:ORG/NAME) instead.

@@ -123,6 +123,7 @@ class Chat : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        refuse_shape(parser, options_);
         parser.over_hosts(options_);
         add_config_argument(parser, options_);
         const auto take_max_tokens = [this](const std::string& value) {

@@ -34,6 +34,7 @@ class Complete : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        refuse_shape(parser, options_);
         parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         add_config_argument(parser, options_);

@@ -128,6 +128,7 @@ class Serve : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        refuse_shape(parser, options_);
         parser.over_hosts(options_);
         add_inflation_options(parser, options_);
         add_config_argument(parser, options_);

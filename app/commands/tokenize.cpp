@@ -22,6 +22,7 @@ class Tokenize : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
+        refuse_shape(parser, options_);
         add_config_argument(parser, options_);
         add_text_file_option(parser, file_, "the text");
         parser.flag("--no-special", no_special_, "add no BOS token, and read the text of special tokens as plain text");
@@ -30,7 +31,6 @@ public:
         parser.exclude("--chat", "--no-special");
         add_json_flag(parser, json_);
         parser.after_parsing([this] {
-            if (!options_.shape.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
             std::error_code ignored;
             if (options_.config.empty() || std::filesystem::exists(options_.config, ignored)) return;
             throw UsageError("there is no configuration file '" + options_.config +

@@ -63,6 +63,9 @@ TEST(Usage, WrongCommandLinesExitWithTwo) {
                                                          {"bench", "everything"},
                                                          {"logits", "--tokens", "x"},
                                                          {"tokenize", "--shape", "llama-3.2-1b"},
+                                                         {"complete", "-p", "x", "--shape", "llama-3.2-1b"},
+                                                         {"chat", "--shape", "llama-3.2-1b"},
+                                                         {"serve", "--shape", "llama-3.2-1b"},
                                                          {"config"},
                                                          {"complete", "--shape", "x", "--model", "y"}};
     for (const auto& call : calls) {
