@@ -241,6 +241,7 @@ std::string to_json(const ModelReport& report) {
         object["device_bytes"] = or_null(report.on_device.has_value(), report.on_device.value_or(0));
         object["read_bandwidth"] = or_null(report.read_bandwidth > 0.0, report.read_bandwidth);
         object["expected_tokens_per_second"] = or_null(report.tokens_per_second > 0.0, report.tokens_per_second);
+        object["by_kernels"] = or_null(report.tokens_per_second > 0.0, report.by_kernels);
         object["cache_per_position"] = nlohmann::json::object();
         for (const auto& [format, bytes] : report.cache_page) {
             object["cache_per_position"][format] = static_cast<double>(bytes) / kernels::kPagePositions;

@@ -27,8 +27,8 @@ struct ModelReport {
     std::vector<core::UnpackedMatrices> unpacked_on_a_device, unpacked;
     std::optional<std::int64_t>
         on_device;                   // bytes of the weights on the device that would run it; empty: the host does
-    double read_bandwidth = 0.0;     // of what would run it, bytes per second; 0: not measured
-    double tokens_per_second = 0.0;  // that this bandwidth allows; 0: not known
+    double read_bandwidth = 0.0;     // at which what would run it reads weights, bytes per second; 0: not measured
+    double tokens_per_second = 0.0;  // by that; 0: not known
     bool by_kernels = false;         // the processor's part was measured with its kernels: an estimate, no bound
 
     // Bytes.
@@ -49,8 +49,8 @@ void describe_weights(core::ModelSource& source, ModelReport& report);
 // The same of a file whose tensors can be listed and no more: by type, with their bytes in the file.
 void describe_tensors(const core::TensorTable& table, ModelReport& report);
 // Measures what the processor takes for a token with its kernels, and how fast a device reads memory: a token cannot be
-// faster than its weights are read. About a quarter of a second for each, once in a process. Needs report.placement of
-// a list of devices.
+// faster than its weights are read. A quarter of a second for a device; for the processor see
+// engine/measured_times.h. Once in a process. Needs report.placement of a list of devices.
 void expect_speed(kernels::Ops& ops, core::ModelSource& source, ModelReport& report);
 
 // One line of name and value, as all of inspect's.

@@ -34,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 // So many bytes are far more than caches keep from one pass to the next.
 constexpr int64_t kEnoughBytes = int64_t{512} << 20;
 constexpr double kPrepareSeconds = 0.1, kRunSeconds = 0.1;
+constexpr double kSlowSeconds = 2.0;  // of preparing the first kinds, as from a slow disk: then without the others
 constexpr std::size_t kFewestPasses = 3, kMostPasses = 50;
 constexpr std::size_t kMostKinds = 4;
 constexpr double kLeastShare = 0.02;                        // what takes less of all bytes is not worth measuring
@@ -49,7 +50,7 @@ public:
     OtherMemory(kernels::Ops& ops, int64_t bytes) : ops_(ops), pieces_(static_cast<int32_t>(bytes / kPiece)) {
         constexpr std::size_t kHugePage = std::size_t{2} << 20;
         memory_.reset(static_cast<std::uint64_t*>(std::aligned_alloc(kHugePage, size(pieces_) * kPiece)));
-        if (memory_ == nullptr) pieces_ = 0;
+        if (memory_ == nullptr && pieces_ > 0) throw std::bad_alloc();  // what caches keep would be measured
         if (pieces_ > 0) madvise(memory_.get(), size(pieces_) * kPiece, MADV_HUGEPAGE);  // failure costs only time
         // Pages that were never written are all the same one.
         each([](std::uint64_t* words) { std::fill_n(words, kWords, std::uint64_t{1}); });
@@ -151,6 +152,8 @@ public:
 
     core::RowTimes run() {
         prepare();
+        // The head alone says too little of layers.
+        if (std::ranges::all_of(pieces_, [](const Piece& piece) { return piece.kind == kHead; })) return {};
         std::vector<std::vector<double>> seconds = time();
         std::vector<double> of_kinds(kinds_.size());
         for (std::size_t kind = 0; kind < kinds_.size(); ++kind) of_kinds[kind] = median(seconds[kind]);
@@ -194,18 +197,23 @@ private:
                 std::clamp(ops_.describe().threads * (int64_t{16} << 20), kEnoughBytes / 2, 4 * kEnoughBytes);
             if (taken < enough) between_.emplace(ops_, std::min(most, free / 8));
         };
-        if (static_cast<double>(bytes_.head) >= kLeastShare * all) taken += add(kHead, kHead);
+        const auto fits = [&](int64_t bytes) { return taken + bytes <= free / 4; };
+        if (static_cast<double>(bytes_.head) >= kLeastShare * all && fits(std::min(bytes_.head, kHeadBytes))) {
+            taken += add(kHead, kHead);
+        }
         // Each kind once, and then again until there is enough.
-        for (std::size_t round = 0; round == 0 || (taken < enough && since(start) < kPrepareSeconds); ++round) {
+        bool begun = false;
+        for (std::size_t round = 0;; ++round) {
             for (const int32_t kind : chosen) {
-                if (round > 0 && (taken >= enough || since(start) >= kPrepareSeconds)) break;
+                const bool ends = round == 0 ? begun && since(start) >= kSlowSeconds
+                                             : taken >= enough || since(start) >= kPrepareSeconds;
                 const std::vector<int32_t>& alike = kinds_[static_cast<std::size_t>(kind)];
                 const int32_t layer = alike[round % alike.size()];
-                if (taken + bytes_.read[static_cast<std::size_t>(layer)] > free / 4) return settle();
+                if (ends || !fits(bytes_.read[static_cast<std::size_t>(layer)])) return settle();
                 taken += add(kind, layer);
+                begun = true;
             }
         }
-        settle();
     }
 
     // Returns the bytes that a row reads of it.

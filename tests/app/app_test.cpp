@@ -608,6 +608,7 @@ TEST(Inspect, SaysHowWeightsAreStored) {
     EXPECT_GT(report["read_per_token"], 1 << 20);
     EXPECT_NEAR(report["expected_tokens_per_second"].get<double>(),
                 report["read_bandwidth"].get<double>() / report["read_per_token"].get<double>(), 1.0);
+    EXPECT_TRUE(report["by_kernels"].is_boolean()) << report["by_kernels"];
     std::int64_t bytes = 0;
     for (const auto& one : report["weights"]) {
         EXPECT_EQ(one["bytes"], one["memory_bytes"]) << one;
@@ -618,6 +619,7 @@ TEST(Inspect, SaysHowWeightsAreStored) {
     // Loops in C++ do not wait for memory.
     const Outcome loops = run({"inspect", "--json", target(), "--device", "reference"});
     EXPECT_TRUE(nlohmann::json::parse(loops.out)["expected_tokens_per_second"].is_null()) << loops.out;
+    EXPECT_TRUE(nlohmann::json::parse(loops.out)["by_kernels"].is_null()) << loops.out;
     const Outcome bare = run({"inspect", "--json", FORESAY_UNPACKED_GOLDENS "/vocab/ggml-vocab-gpt-2.gguf"});
     EXPECT_EQ(bare.status, 1);
     EXPECT_EQ(nlohmann::json::parse(bare.out)["runs"], false);

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
 #include "kernels/ops_decorator.h"
 #include "tests/models/family_models.h"
 
@@ -55,6 +59,40 @@ TEST(MeasuredTimes, AreEmptyWhereThereIsNoMemory) {
     const auto config = test::config_of(test::family_json("qwen3"));
     const auto source = core::ModelSource::random(config, QuantType::q4_0, QuantType::q8_0, 1);
     EXPECT_TRUE(measure(*source, full).layers.empty());
+}
+
+// A model whose last layer cannot be read, as a damaged file.
+class Damaged final : public core::ModelSource {
+public:
+    explicit Damaged(std::unique_ptr<core::ModelSource> inner) : inner_(std::move(inner)) {
+        config_ = inner_->config();
+        path_ = "damaged";
+    }
+    kernels::TensorView tensor(const core::TensorName& name, core::TensorShape shape) override {
+        if (reads && name.layer == config_.shape.layers - 1) throw Error("the file is damaged");
+        return inner_->tensor(name, shape);
+    }
+    bool has(const core::TensorName& name) const override { return inner_->has(name); }
+    void release() override { inner_->release(); }
+    std::int64_t weight_bytes() override { return inner_->weight_bytes(); }
+
+    bool reads = false;
+
+private:
+    std::unique_ptr<core::ModelSource> inner_;
+};
+
+// Loading says what is wrong.
+TEST(MeasuredTimes, AreEmptyOfADamagedFile) {
+    const auto ops = kernels::make_cpu_ops({1, ""});
+    core::ModelConfig config = test::config_of(test::family_json("qwen3"));
+    config.shape.layers = 1;
+    Damaged source(core::ModelSource::random(config, QuantType::q4_0, QuantType::q8_0, 1));
+    const core::ModelBytes bytes = core::model_bytes(source);
+    source.reads = true;
+    EXPECT_TRUE(measured_times(*ops, source, bytes).layers.empty());
+    source.reads = false;
+    EXPECT_EQ(measured_times(*ops, source, bytes).layers.size(), 1u) << "what failed is not remembered";
 }
 
 }  // namespace
