@@ -10,16 +10,16 @@ inline std::uint32_t largest_word(std::uint32_t so_far, const float4& v) {
     return std::max({so_far, __float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)});
 }
 inline bool not_ready(const float4& v) { return largest_word(0, v) == kNotReady; }
-// Words are written while this many loads are made, four neighbours together, in an order that is none.
+// Words come one by one, each after another number of words asked for, at most words_late, in no particular order.
 inline unsigned words_late = 0, words_asked_for = 0;
-inline bool is_there(const void* word) {
-    const auto number = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(word) / 16);
-    return ++words_asked_for > (number * 2654435761u >> 8) % (words_late + 1);
+inline float load_flagged(const float* from) {
+    const auto number = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) / sizeof(float));
+    const bool is_there = ++words_asked_for > (number * 2654435761u >> 8) % (words_late + 1);
+    return is_there ? *from : __uint_as_float(kNotReady);
 }
-inline float load_flagged(const float* from) { return is_there(from) ? *from : __uint_as_float(kNotReady); }
 inline float4 load_flagged4(const void* from) {
-    const float none = __uint_as_float(kNotReady);
-    return is_there(from) ? *static_cast<const float4*>(from) : float4{none, none, none, none};
+    const auto* const words = static_cast<const float*>(from);
+    return {load_flagged(words), load_flagged(words + 1), load_flagged(words + 2), load_flagged(words + 3)};
 }
 inline void load_flagged4_if(float4& value, bool wanted, const void* from) {
     if (wanted) value = load_flagged4(from);

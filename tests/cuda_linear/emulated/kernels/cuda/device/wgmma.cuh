@@ -2,6 +2,8 @@
 // is done when it is issued.
 #pragma once
 
+#include <cstdlib>
+
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/wgmma_operands.cuh"
 
@@ -15,6 +17,7 @@ void keep_registers(T (&)[kCount]) {}
 
 template <bool kAdds, int kCount>
 void wgmma(float (&d)[kCount], const std::uint32_t (&a)[4], std::uint64_t b) {
+    if ((b & ~std::uint64_t{0x3fff'3fff'3fff}) != 0) std::abort();  // an addition has left its 14 bits
     const auto part = [b](int shift) { return static_cast<std::uint32_t>(b >> shift & 0x3fff) << 4; };
     const std::uint32_t address = part(0), inputs = part(16), columns = part(32);
     emulated::Meeting& group = emulated::warpgroups[static_cast<std::size_t>(emulated::number() / 128)];
