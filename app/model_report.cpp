@@ -58,17 +58,6 @@ std::string bits(const core::Encoding& one) {
     return text;
 }
 
-// That the layers of a token take as they are placed; 0: not known.
-double predicted_seconds(const ModelReport& report) {
-    double seconds = 0.0;
-    for (const engine::PlacedLayers& part : report.placement) {
-        if (part.count > 0 && part.seconds == 0.0) return 0.0;
-        // Layers follow one another; shares of a layer are read at once.
-        seconds = part.share.empty() ? seconds + part.seconds : std::max(seconds, part.seconds);
-    }
-    return seconds;
-}
-
 // Bytes per second; 0 where weights are not what takes the time, or there is no memory to measure with.
 double bandwidth_of(kernels::Ops& ops) {
     constexpr std::int64_t kEnough = std::int64_t{1} << 30;
@@ -85,6 +74,16 @@ double seconds_of(kernels::Ops& ops, core::ModelSource& source) {
 }
 
 }  // namespace
+
+double predicted_seconds(std::span<const engine::PlacedLayers> placement) {
+    double seconds = 0.0;
+    for (const engine::PlacedLayers& part : placement) {
+        if (part.count > 0 && part.seconds == 0.0) return 0.0;
+        // Layers follow one another; shares of a layer are read at once.
+        seconds = part.share.empty() ? seconds + part.seconds : std::max(seconds, part.seconds);
+    }
+    return seconds;
+}
 
 std::string field(const std::string& name, const std::string& value) {
     constexpr std::size_t kColumn = 34;
@@ -128,7 +127,7 @@ void expect_speed(kernels::Ops& ops, core::ModelSource& source, ModelReport& rep
     auto bytes = static_cast<double>(report.read_per_token());
     double seconds = 0.0;
     if (list) {
-        seconds = predicted_seconds(report);
+        seconds = predicted_seconds(report.placement);
         bytes = 0.0;
         for (const engine::PlacedLayers& part : report.placement) {
             bytes += static_cast<double>(part.read);

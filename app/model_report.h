@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,9 @@ void describe_tensors(const core::TensorTable& table, ModelReport& report);
 // faster than its weights are read. A quarter of a second for a device; for the processor see
 // engine/measured_times.h. Once in a process. Needs report.placement of a list of devices.
 void expect_speed(kernels::Ops& ops, core::ModelSource& source, ModelReport& report);
+
+// That a token takes of layers, or shares of them, that are placed so; 0: not known.
+double predicted_seconds(std::span<const engine::PlacedLayers> placement);
 
 // One line of name and value, as all of inspect's.
 std::string field(const std::string& name, const std::string& value);

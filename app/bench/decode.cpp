@@ -2,9 +2,11 @@
 // forced (given tokens, no sampling).
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "app/bench/bench.h"
 #include "app/interrupt.h"
+#include "app/model_report.h"
 #include "app/output.h"
 
 namespace foresay::app {
@@ -34,11 +36,9 @@ double forced(core::Context& context, std::span<const std::int32_t> prompt, std:
 
 // That the split of layers was chosen by; 0: there is none, or it was given.
 double expected_rate(const OpenedEngine& engine) {
-    double seconds = 0.0;
-    for (const engine::PlacedLayers& part : engine.placement()) {
-        if (!part.share.empty() || (part.count > 0 && part.seconds == 0.0)) return 0.0;
-        seconds += part.seconds;
-    }
+    const std::span<const engine::PlacedLayers> placement = engine.placement();
+    if (placement.empty() || !placement.front().share.empty()) return 0.0;
+    const double seconds = predicted_seconds(placement);
     return seconds > 0.0 ? 1.0 / seconds : 0.0;
 }
 
