@@ -12,8 +12,8 @@ namespace foresay::engine {
 // or more layers of each kind that the model has much of, and part of its LM head, until they are far larger than
 // caches are, and runs them a few times. Empty: there is too little memory for that, or a weight cannot be read, which
 // loading says; no Error is thrown. Takes 0.2 to 0.5 s, or as long as loading one layer of each kind, of which it
-// begins none after 2 s. Once in a process for a model and backends that describe themselves alike, so that equal
-// backends of a list are equal here.
+// begins none after 2 s. Once in a process for a model and backends that describe themselves alike, so that a split
+// does not change by chance when an engine opens again.
 core::RowTimes measured_times(kernels::Ops& ops, core::ModelSource& source, const core::ModelBytes& bytes);
 
 }  // namespace foresay::engine

@@ -34,7 +34,7 @@ TEST(MeasuredTimes, OfEveryFamilyAndOfEachLayer) {
     }
 }
 
-// The same again in this process, so that equal backends of a list are equal, and a split does not change by chance.
+// The same again in this process, so that a split does not change by chance.
 TEST(MeasuredTimes, AreMeasuredOnceForAModelAndABackend) {
     const auto config = test::config_of(test::family_json("qwen3"));
     const auto source = core::ModelSource::random(config, QuantType::q4_0, QuantType::q8_0, 1);
