@@ -56,7 +56,7 @@ __device__ __forceinline__ void weights_of_block(const GlobalBlock& block, const
         // next. Those of both tiles at once would take registers from the warps beside.
         [[maybe_unused]] float s16[2][4], m16[2][4];
         if constexpr (has_halves(kKind)) load_halves(block, header.scales, kScales, t, lane, s16, m16);
-        decltype(load_words<kKind>(block, 0, 0, lane)) words[2];
+        CodeWords words[2];
 #pragma unroll
         for (int g = 0; g < 2; ++g) words[g] = load_words<kKind>(block, t, g, lane);
 #pragma unroll
