@@ -179,6 +179,12 @@ std::int64_t MixedWorkspace::bytes(const ModelShape& shape, std::int32_t max_row
     return sizes.operand_bytes + 4 * (sizes.squares + sizes.terms + sizes.arrivals);
 }
 
+MixedPlan plan_mixed_gemm(QuantType quant_type, const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
+    GemvOp divided = op;
+    divide(divided);
+    return with_type(quant_type, [&](auto type) { return plan_of<type>(divided, rows, device); });
+}
+
 std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch) {
     const DeviceInfo& device = DeviceContext::current().info();
     if (!has_mixed_gemm(quant_type) || rows < least_rows(quant_type) || !runs_mixed(device)) return 0;

@@ -72,6 +72,9 @@ private:
 // An empty one: each launch chooses. Returns the one before. Any thread.
 MixedTileShape force_mixed_tile(MixedTileShape tile);
 
+// How a launch of `rows` rows of an op is divided on such a device; stages 0: no tile has room for two. Asks no device.
+MixedPlan plan_mixed_gemm(QuantType quant_type, const GemvOp& op, std::int32_t rows, const DeviceInfo& device);
+
 // Rows that one launch of an op takes with this scratch memory; 0: the decode kernel must take them.
 std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch);
 
