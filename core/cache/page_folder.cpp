@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,8 @@ bool PageFolder::write(const PageId& id, std::span<const std::byte> bytes) {
                                                       .tokens = {id.tokens.begin(), id.tokens.end()},
                                                       .decode_rows = {id.decode_rows}},
                                                      [&](std::size_t) { return bytes; });
+        // The kernel's own time is that of its last tick, which many pages share.
+        fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
         if ((bytes_ += written - std::max<std::int64_t>(0, before)) > most_bytes_) make_room();
     } catch (const Error& problem) {
         stop_writing(problem.what());
@@ -142,7 +145,8 @@ void PageFolder::make_room() {
         files.push_back(std::move(file));
     }
     if (all > most_bytes_) {
-        std::ranges::sort(files, {}, &File::used);
+        // All programs that make room at once choose the same files.
+        std::ranges::sort(files, {}, [](const File& file) { return std::tie(file.used, file.path); });
         for (const File& file : files) {
             if (all <= most_bytes_ - most_bytes_ / 8) break;
             std::error_code gone;

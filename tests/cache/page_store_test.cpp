@@ -347,10 +347,12 @@ TEST(PageStore, AFolderIsSharedAndBounded) {
     {
         PageTiers one = make(0, folder.path(), notices, 8);
         PageTiers two = make(0, folder.path(), notices, 8);
-        for (int i = 0; i < 20; ++i) store(i % 2 == 0 ? one : two, i);
-        one.flush();
+        for (int i = 0; i < 20; ++i) {
+            // The last ones one after the other: a thread that writes late makes what others wrote before it older.
+            if (i >= 18) one.flush(), two.flush();
+            store(i % 2 == 0 ? one : two, i);
+        }
         two.flush();
-        one.flush();
         int found = 0;
         for (int i = 0; i < 20; ++i) {
             const bool here = finds(one, i);
