@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -83,13 +84,15 @@ private:
 // A source that makes or reads the tensors of one layer, or of the LM head, and has the others without data.
 class OneLayer final : public core::ModelSource {
 public:
-    OneLayer(core::ModelSource& source, int32_t layer) : source_(source), layer_(layer) {
+    // experts: how many of a mixture's there are.
+    OneLayer(core::ModelSource& source, int32_t layer, int32_t experts)
+        : source_(source), layer_(layer), experts_(experts) {
         config_ = source.config();
         path_ = source.path();
     }
     kernels::TensorView tensor(const core::TensorName& name, core::TensorShape shape) override {
         const bool head = layer_ < 0 && (name.is_head() || name.part == "output_norm");
-        const bool own = layer_ >= 0 && name.layer == layer_ && name.expert < kept_experts();
+        const bool own = layer_ >= 0 && name.layer == layer_ && name.expert < experts_;
         if (head || own) return source_.tensor(name, shape);
         return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
     }
@@ -103,13 +106,9 @@ public:
     void release() override { source_.release(); }
     int64_t weight_bytes() override { return source_.weight_bytes(); }
 
-    // A mixture has no more experts here than a row uses: the row is the same in every pass, so others would not be
-    // read.
-    int32_t kept_experts() const { return std::max(config_.experts.used, 2); }
-
 private:
     core::ModelSource& source_;
-    int32_t layer_;
+    int32_t layer_, experts_;
 };
 
 // The mixture with its first experts alone.
@@ -147,7 +146,8 @@ public:
         const int64_t head_bytes_of_row = std::max<int64_t>(1, bytes.head / std::max(shape_.vocab, 1));
         head_rows_ = static_cast<int32_t>(std::min<int64_t>(shape_.vocab, kHeadBytes / head_bytes_of_row));
         shape_.vocab = head_rows_ = std::max(head_rows_, std::min(shape_.vocab, kernels::kRowUnit));
-        if (shape_.experts > 0) shape_.experts = std::min(shape_.experts, std::max(shape_.experts_used, 2));
+        // No more than a row uses: the row is the same in every pass, so others would not be read.
+        shape_.experts = std::min(shape_.experts, std::max(shape_.experts_used, 2));
     }
 
     core::RowTimes run() {
@@ -177,14 +177,14 @@ private:
             kinds_[kind].push_back(i);
         }
         const auto all = static_cast<double>(core::read_bytes(bytes_, 0, layers));
-        const auto read = [&](const std::vector<int32_t>& kind) {
-            return bytes_.read[static_cast<std::size_t>(kind.front())] * std::ssize(kind);
+        const auto read = [&](int32_t kind) {
+            const std::vector<int32_t>& alike = kinds_[static_cast<std::size_t>(kind)];
+            return bytes_.read[static_cast<std::size_t>(alike.front())] * std::ssize(alike);
         };
         std::vector<int32_t> chosen(kinds_.size());
-        for (std::size_t kind = 0; kind < kinds_.size(); ++kind) chosen[kind] = static_cast<int32_t>(kind);
-        const auto of = [&](int32_t kind) { return read(kinds_[static_cast<std::size_t>(kind)]); };
-        std::ranges::stable_sort(chosen, std::ranges::greater(), of);
-        while (chosen.size() > 1 && (chosen.size() > kMostKinds || of(chosen.back()) < kLeastShare * all)) {
+        std::iota(chosen.begin(), chosen.end(), 0);
+        std::ranges::stable_sort(chosen, std::ranges::greater(), read);
+        while (chosen.size() > 1 && (chosen.size() > kMostKinds || read(chosen.back()) < kLeastShare * all)) {
             chosen.pop_back();
         }
         const int64_t free = speculative::available_memory();
@@ -218,7 +218,7 @@ private:
 
     // Returns the bytes that a row reads of it.
     int64_t add(int32_t kind, int32_t layer) {
-        OneLayer one(source_, layer);
+        OneLayer one(source_, layer, shape_.experts);
         Piece piece{.kind = kind, .ops = {}};
         int64_t taken = 0;
         const core::OpMaker::Sink prepare = [&](const core::PlacedOp& placed) {
@@ -228,7 +228,7 @@ private:
             if (first || head != (layer == kHead) || (!head && placed.layer != layer)) return;
             std::unique_ptr<kernels::PreparedOp> prepared;
             if (const auto* moe = std::get_if<kernels::MoeSpec>(&placed.spec)) {
-                prepared = ops_.prepare(fewer_experts(*moe, std::min(one.kept_experts(), moe->shape.experts)));
+                prepared = ops_.prepare(fewer_experts(*moe, shape_.experts));
             } else if (const auto* whole = std::get_if<kernels::LmHeadSpec>(&placed.spec)) {
                 prepared = ops_.prepare(kernels::part_of(*whole, {0, head_rows_}));
             } else {
@@ -250,7 +250,6 @@ private:
             return piece.kind == kHead ? kinds_.size() : static_cast<std::size_t>(piece.kind);
         };
         for (const Piece& piece : pieces_) ++count[place(piece)];
-        if (pieces_.empty()) return seconds;
 
         const auto kv = ops_.allocate_kv(core::kv_shape(source_.config()), 1, kernels::KvFormat::f16);
         const auto workspace = ops_.allocate_workspace(shape_, 1, 1);
