@@ -144,22 +144,21 @@ __device__ __forceinline__ void multiply_packed(const SharedBlock& block, const 
         const bool one_head = apart == 0, pair = matrix.scales == P::f16_pair || matrix.scales == P::f32_pair;
         // Most matrices have float16 scales that both groups of a block share: those have code of their own, with a
         // sixth fewer instructions.
-        if constexpr (kKind == CodeKind::e4m3) {
-            multiply_block_groups<kKind, kOneRow, P::f16, P::f32, true>(block, matrix, apart, zero, in, first, lane,
-                                                                        sums);
-        } else if (one_head && matrix.scales == P::f16) {
-            multiply_block_groups<kKind, kOneRow, P::f16, P::f16, false>(block, matrix, apart, zero, in, first, lane,
-                                                                         sums);
-        } else if (one_head && matrix.scales == P::f16_pair) {
-            multiply_block_groups<kKind, kOneRow, P::f16_pair, P::f16_pair, false>(block, matrix, apart, zero, in,
-                                                                                   first, lane, sums);
-        } else if (pair) {
-            multiply_block_groups<kKind, kOneRow, P::f16_pair, P::f32_pair, true>(block, matrix, apart, zero, in, first,
-                                                                                  lane, sums);
-        } else {
-            multiply_block_groups<kKind, kOneRow, P::f16, P::f32, true>(block, matrix, apart, zero, in, first, lane,
-                                                                        sums);
+        if constexpr (kKind != CodeKind::e4m3) {
+            if (one_head && matrix.scales == P::f16) {
+                return multiply_block_groups<kKind, kOneRow, P::f16, P::f16, false>(block, matrix, apart, zero, in,
+                                                                                    first, lane, sums);
+            }
+            if (one_head && matrix.scales == P::f16_pair) {
+                return multiply_block_groups<kKind, kOneRow, P::f16_pair, P::f16_pair, false>(
+                    block, matrix, apart, zero, in, first, lane, sums);
+            }
+            if (pair) {
+                return multiply_block_groups<kKind, kOneRow, P::f16_pair, P::f32_pair, true>(block, matrix, apart, zero,
+                                                                                             in, first, lane, sums);
+            }
         }
+        multiply_block_groups<kKind, kOneRow, P::f16, P::f32, true>(block, matrix, apart, zero, in, first, lane, sums);
     }
 }
 

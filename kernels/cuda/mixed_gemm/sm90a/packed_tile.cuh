@@ -131,6 +131,7 @@ __device__ __forceinline__ void multiply_packed_halves(const SharedBlock& block,
     if constexpr (is_table(kKind)) table = matrix.header.table();
     float s[2][4], m[2][4];
     load_halves(block, matrix.scales, code_bits(kKind) * 256, matrix.tile, matrix.lane, s, m);
+    const WgmmaOperands operands = images.operands();
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
         std::uint32_t p[2][4], a[2][4];
@@ -146,7 +147,6 @@ __device__ __forceinline__ void multiply_packed_halves(const SharedBlock& block,
             keep_registers(a[step]);
             if constexpr (kBegins) keep_registers(d[step]);
         }
-        const WgmmaOperands operands = images.operands();
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 2; ++step) wgmma<kBegins>(d[step], a[step], operands.at((2 * g + step) * 256));
